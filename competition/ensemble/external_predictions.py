@@ -78,9 +78,8 @@ def load_external(
     if others:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     notes += of_oof
-    if not len(
-        rows.test_ids
-    ):  # cross-validation only, where the leak check, which compares with test rows, is not possible
+    if not len(rows.test_ids):
+        # Cross-validation only: the leak check, which compares with test rows, is not possible.
         unchecked = f"{LEAK_UNCHECKED} not checked, because there are no test rows"
         empty = ViewPredictions(rows.test_ids, held_out.views, held_out.probs[:0], rows.target)
         return ExternalPredictions(held_out, empty, (*notes, unchecked))

@@ -52,9 +52,8 @@ def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, 
     """
     count = len(hashes)
     parts = most + 1 if most < LEAST_BITS else 0
-    bounds = (
-        [BITS * n // parts for n in range(parts + 1)] if parts else [0, 0]
-    )  # [0, 0]: one part of no bits, equal in all
+    # [0, 0]: one part of no bits, equal in all
+    bounds = [BITS * n // parts for n in range(parts + 1)] if parts else [0, 0]
     keys_and_distances = [(np.zeros(0, np.int64), np.zeros(0, np.uint8))]
     for low, high in pairwise(bounds):
         part = (hashes >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)

@@ -72,9 +72,8 @@ class Search:
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member
-    weak: Weakness = field(
-        default_factory=Weakness
-    )  # of the features that are known; if they are weak, networks are trained whole
+    # Of the features that are known; if they are weak, networks are trained whole
+    weak: Weakness = field(default_factory=Weakness)
     machines: Sequence[Machine] = ()  # of the cluster that trains networks; () = this machine trains them
 
     @property

@@ -83,13 +83,14 @@ def weakness_of(search: Search, network: Network) -> Weakness:
 
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
-    if not search.weak.is_weak and (preferred := preferred_network(search, made(search, networks))):
-        search.weak = weakness_of(search, next(one for one in networks if one.name == preferred))
+    if not search.weak.is_weak:
+        preferred = preferred_network(search, keras_networks_with_features(search, networks))
+        search.weak = next((weakness_of(search, one) for one in networks if one.name == preferred), search.weak)
     for candidate in candidates_to_train(search, networks):
         train_if_it_fits(search, candidate)
 
 
-def made(search: Search, networks: Sequence[Network]) -> list[Network]:
+def keras_networks_with_features(search: Search, networks: Sequence[Network]) -> list[Network]:
     """The networks that Keras computes and whose features are complete."""
     return [one for one in networks if f"{one.name}-linear" in search.complete and not is_of_timm(one)]
 
@@ -106,7 +107,7 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     kind = search.job.prepared.competition.targets.kind
     stated = [Candidate(name, one, one.train.epochs) for name, one in stated_members(search.job.params).items()]
     keras = [one for one in networks if not is_of_timm(one)]
-    preferred = preferred_network(search, made(search, networks))
+    preferred = preferred_network(search, keras_networks_with_features(search, networks))
     keras.sort(key=lambda one: one.name != preferred)  # stable
     tuned = []
     for network in keras:
@@ -189,10 +190,9 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     if not fitting:
         return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
     chosen = fitting[0]
-    for complete_one in (variant for variant, seconds in needs if not seconds):
-        # The time is worth more for other candidates than for a few epochs more.
-        if chosen.train.epochs < MORE_EPOCHS * complete_one.train.epochs:
-            chosen = complete_one
+    completed = next((variant for variant, seconds in needs if not seconds), None)  # that of the most epochs
+    if completed is not None and chosen.train.epochs < MORE_EPOCHS * completed.train.epochs:
+        chosen = completed  # the time is worth more for other candidates than for a few epochs more
     make_member(search, name, chosen, started)
     whole, seconds = needs[0]
     if chosen is not whole and name in search.complete:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MANY_ROWS = 4_000  # training rows; with fewer, the first member takes less than a minute on two cores
 SAMPLE = 2_000  # rows
 STRENGTH = (0.3,)  # the middle one of those that a member tries: choosing it would take as long as the rest of the look
-FEW = 300  # rows, to compare the features of two networks
+COMPARED_ROWS = 300  # to compare the features of two networks
 CLEARLY_LESS = 0.9  # of the loss of the first network
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 FIRST_SHARE = 0.1  # of the time that is left: if the first member takes less, its views leave time for others
@@ -107,13 +107,15 @@ def others_say_more(search: Search, first: Network, others: Sequence[Network]) -
             continue
         started = time.monotonic()
         try:
-            losses, other_losses = (sample_heads(search, one, FEW, Head("linear")).losses for one in (first, other))
+            losses, other_losses = (
+                sample_heads(search, one, COMPARED_ROWS, Head("linear")).losses for one in (first, other)
+            )
         except UserError:  # about its weights, which is said when its turn comes
             continue
         search.engines.pop(first.name)  # its features are complete
         says_more = all(b < CLEARLY_LESS * a for a, b in zip(losses, other_losses, strict=True))
         verdict = f"a look: its features say {'' if says_more else 'no '}more than those of {first.name}"
-        name = f"{other.name}-linear on {min(FEW, len(search.job.prepared.part('train'))):,} rows"
+        name = f"{other.name}-linear on {min(COMPARED_ROWS, len(search.job.prepared.part('train'))):,} rows"
         search.trials.append(Trial(name, time.monotonic() - started, verdict=verdict))
         return says_more
     return False
