@@ -19,6 +19,7 @@ from competition.report.terminal import gain, gain_of_equal_weights
 from competition.submission import ledger
 
 MOST = 8
+CREDIBLE_SHARE = 0.1  # of the rows: at most so many labels are believed to be wrong
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ def label_steps(
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
             basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
-            steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
+            is_credible = doubtful.mean() <= CREDIBLE_SHARE
+            basis += "" if is_credible else "; so many say more about the model than about the labels"
+            possible = perfect if is_credible else None
+            steps.append(Step("correct wrong labels", "look at label_issues.png", possible, basis, True, scored))
     else:
         steps.append(Step("look for wrong labels", "make label-issues", None, "no list of this blend yet"))
     return steps

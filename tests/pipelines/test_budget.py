@@ -314,9 +314,9 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     few, many = (portfolio.fine_tuned(network, rows, kind, Weakness()).train for rows in (1_000, 30_000))
     weak, weaker = (portfolio.fine_tuned(network, 1_000, kind, Weakness(0.5, most)).train for most in (0.7, 0.9))
     assert weak.trained_share == weaker.trained_share == 1.0 > few.trained_share and weak.epochs > few.epochs
+    assert weak.shift == weaker.zoom == 0.0 < few.shift
     # At one rate for all layers, features that say next to nothing are forgotten before the others learn.
     assert weaker.layer_decay == few.layer_decay < weak.layer_decay == 1.0
-    assert weaker.learning_rate == few.learning_rate < weak.learning_rate
     for train in (few, many, weak, weaker):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs

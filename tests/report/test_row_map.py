@@ -107,6 +107,12 @@ def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfe
     assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
     assert first.at_most and first.gain == metric.evaluate(labels, better, 3) - metric.evaluate(labels, predicted, 3)
     assert look.what == "look for wrong labels" and look.gain is None
+    # Of more than a tenth of the rows, a model that is wrong is more likely than a wrong label.
+    predicted[3] = 1
+    rows = HonestRows(rows.ids, labels, predicted, np.eye(3)[predicted])
+    for doubtful, has_gain in ((["0", "1", "2"], True), (["0", "1", "2", "3"], False)):
+        correct = label_steps(rows, metric, NAMES, pd.DataFrame({"id": doubtful}), False)[-1]
+        assert correct.what == "correct wrong labels" and (correct.gain is not None) == has_gain
 
 
 def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_blend_and_data(tmp_path: Path) -> None:
