@@ -19,8 +19,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,16 +67,24 @@ def open(
     *,
     work: str | Path = ROOT / "work",
 ) -> "Project":
-    """Open the results of a parameter file.
+    """Open the results of a parameter file, which is looked up in the current folder, then in that of the project.
 
     overrides: as in SET, e.g. "train.epochs=3".  work: folder of the results; by default that of the commands.
     Raises UserError for invalid parameters, and if nothing was prepared yet.
     """
     sets = tuple(parse_overrides(overrides))
+    file = Path(params).expanduser()
+    if not file.exists() and (ROOT / file).exists():
+        file = ROOT / file
     with _in_words_of_python():
-        values = validate_params(load_params(Path(params).expanduser(), sets))
+        values = validate_params(load_params(file, sets))
+    # The paths of external predictions are from the folder of the project, whatever the current one is.
+    external = {
+        name: replace(one, oof=str(ROOT / one.oof), test=tuple(str(ROOT / path) for path in one.test))
+        for name, one in values.external.items()
+    }
     folder = Path(work).expanduser() / values.competition.name
-    return Project(Workspace(folder, values, sets), Path(params), overrides)
+    return Project(Workspace(folder, replace(values, external=external), sets), file, overrides)
 
 
 def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
@@ -119,21 +128,28 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
             line = NEXT_CALL.sub(lambda call: shlex.join([*program, call[1], *folders[2:]]), line)
         print(line, end="", flush=True)
     if process.wait():
-        raise UserError(last.removeprefix("goldfold: "))
+        raise UserError(last.removeprefix("goldfold: ").replace("--set", f"in {file}:"))
     return open(work / name / BUDGET_FILE, work=work)
 
 
 @contextmanager
-def _in_words_of_python() -> Iterator[None]:
-    """A UserError of the block with the calls of this file for variables of make: MEMBER=cnn is estimator("cnn")."""
+def _in_words_of_python(file: Path | None = None, with_parameters: Callable[[str], str] = str) -> Iterator[None]:
+    """A UserError of the block with the calls of this file for variables of make: MEMBER=cnn is estimator("cnn").
+
+    file: of the parameters that are open.  with_parameters: adds them to commands of make.
+    """
     calls = {"MEMBER": "estimator", "PARAMS": "goldfold.open"}
     try:
         yield
     except UserError as error:
         # Commands of make stay: they are to be run outside of Python.
-        words = r"`[^`]*`|\b(MEMBER|PARAMS)=([^\s`,;]+)"
+        words = r"`[^`]*`|\b(MEMBER|PARAMS)=([^\s`,;:]+)"
         text = re.sub(words, lambda match: f'{calls[match[1]]}("{match[2]}")' if match[1] else match[0], str(error))
-        raise UserError(text) from None
+        # A blend that a command with SET makes is opened with the same overrides.
+        opened = rf'\g<0> and goldfold.open("{file}", "\1")'
+        raise UserError(
+            with_parameters(re.sub(r'`make blend SET="([^"]*)"`', opened, text) if file else text)
+        ) from None
 
 
 class Project:
@@ -262,7 +278,7 @@ class Project:
         predictions of a model that is not here.
         """
         encoded = read_new_images(images)
-        with _in_words_of_python():
+        with _in_words_of_python(self._file, self._with_params):
             probs, decided = self._predictor.predict(encoded)
         return self._table(pd.Index(encoded.names, name="image"), {}, decided, probs)
 
@@ -274,7 +290,7 @@ class Project:
         if member != BLEND:
             self._only(member)
         name = "" if member == BLEND else member
-        with _in_words_of_python():
+        with _in_words_of_python(self._file, self._with_params):
             select(self._predictor.workspace, name, ())  # raises UserError
         from competition.serving.estimator import ImageClassifier, ImageRegressor
 

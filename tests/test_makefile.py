@@ -116,6 +116,7 @@ MEMBER = "train MEMBER=cnn FOLD=2 CLUSTER=auto"
     ("command", "stage", "expected"),
     [
         ("train FORCE=1", "train", {"member": "", "fold": "", "force": True, "cluster": "", "debug": False}),
+        ("train FORCE=1", "tune", {"force": False}),
         (MEMBER, "preflight", {"mode": "ops", "if_tpu": True, "member": "cnn"}),
         (MEMBER, "tune", {"member": "cnn", "cluster": "", "as_part": True}),
         (MEMBER, "train", {"member": "cnn", "fold": "2", "cluster": "auto"}),

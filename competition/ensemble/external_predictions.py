@@ -153,10 +153,12 @@ def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
             problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
             problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
             raise UserError(
-                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name, separated by commas; "
-                "write it with to_csv(path, index=False)"
+                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name, separated by commas: "
+                "rename the columns"
             )
         probs = table[list(classes)].to_numpy(np.float32)
+    except UserError:  # which is a ValueError, too
+        raise
     except (ValueError, TypeError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
         reason = " ".join(str(error).split())
         raise UserError(

@@ -63,7 +63,12 @@ def build(
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
         where = f" ({' and '.join(parts)})" if len(set(parts)) > 1 else ""
-        raise UserError(f"{counted(len(doubled), 'id')} of several rows, {first_few(doubled)}{where}; ids must differ")
+        labels = index[ids.isin(doubled) & labelled].groupby("id")["label"].nunique()
+        differing = f", with different labels in {int((labels > 1).sum())} of them" if (labels > 1).any() else ""
+        raise UserError(
+            f"{counted(len(doubled), 'id')} of several rows of the tables, {first_few(doubled)}{where}{differing}; ids must differ: "
+            "remove rows that are there twice, and rename ids of different images"
+        )
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():
         example = index[outside].iloc[0]

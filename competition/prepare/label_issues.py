@@ -1,9 +1,27 @@
 """Search for wrong labels by out-of-fold probabilities: confident learning (Northcutt et al., 2021)."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+
 import numpy as np
 import pandas as pd
 
 from competition.config.errors import needed_for
+
+FEW, MANY = 2, 10  # rows of a class that may be a misspelling, and times as many of the class that it resembles
+
+
+def misspelt_classes(rows: Mapping[str, int]) -> dict[str, str]:
+    """Rare class -> the class with many more rows whose name it resembles: dasiy -> daisy. Numbered names resemble each other.
+
+    rows: of each class.
+    """
+    found = {}
+    for name, count in rows.items():
+        likely = [other for other in rows if rows[other] >= MANY * count]
+        if 0 < count <= FEW and not any(map(str.isdigit, name)) and (near := get_close_matches(name, likely, 1, 0.8)):
+            found[name] = near[0]
+    return found
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:

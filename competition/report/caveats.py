@@ -41,8 +41,8 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folde
     summary = f"{len(members):,} photos may be series of {counted(objects, 'object')}"
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         advice = (
-            "if it is right, set prepare.group_by=embedding in the parameter file, if only a part of it is, name the object of each "
-            "photo in a column of train.csv and set prepare.group_by=column"
+            "if it is right, set prepare.group_by=embedding in the parameter file; if only a part of it is, name the object of each "
+            "photo in a column of a table (train.csv) and set prepare.group_by=column prepare.group_column=NAME"
         )
         if group_by == "column":
             advice = (
@@ -208,7 +208,7 @@ def caveats_section(
         f"{FALSE_RATE}, which would be about {max(1, round(0.016 * len(train))):,} here."
     )
     if not members:
-        text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
+        text = f"None of the {len(train):,} training photos looks like one of a series of the same object, among photos of one label."
     shift = caveats.shift
     alike = [f"test rows look like training rows: {_auc(asdict(shift))}"] if shift is not None else []
     # Lines of the terminal as sentences of the page.

@@ -79,7 +79,11 @@ class HeadTrainer(FoldScorer):
         fitted = self._fit(fold, train, self._alive) if ahead is None else ahead.result()
         self._arrays = fitted.arrays
         scores = self._score_held_out(1, fold, is_last=True)
-        yield loop.Trained([loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)], 1)
+        loss = fitted.loss
+        if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
+            plan = self.rows.plan(fold, train)
+            loss *= float(plan.weights[plan.rows].mean())
+        yield loop.Trained([loop.Epoch(1, loss, 0.0, **scores, strength=fitted.strength)], 1)
 
     def _fit(self, fold: ExcludedFolds, train: Train, alive: Alive) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head

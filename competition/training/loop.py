@@ -158,7 +158,7 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
                     state.start_saving(checkpoints, engine)
                 raise
         if should_stop:
-            raise Stopped(f"stopped after step {state.step} of {len(rates)}")
+            raise Stopped(f"stopped after step {state.step} of {len(rates)} of this fold model")
     last = len(state.history)
     selected = state.best_epoch if train.patience else last
     if selected != last:

@@ -68,7 +68,8 @@ def differences(workspace: Workspace, file: Path, blend: Manifest) -> Difference
             f"The blend has {names[1]}, which {shown} does not name.",
             f"The blend has other fold models or predictions of {names[2]} than those of the current parameters; if it was made with "
             "SET=, repeat that here, else `make train predict` makes one with them.",
-            f"The blend has other predictions of {names[3]} than its files have now; `make blend` includes them.",
+            f"The blend has other predictions of {names[3]}, or another digest of their folds, than there are now; `make blend` includes "
+            "them.",
         ]
         sentences += [text for listed, text in zip(names, texts, strict=True) if listed]
     of_members = bool(sentences)

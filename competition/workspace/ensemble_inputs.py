@@ -56,11 +56,6 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
             absent = [fold for fold in range(params.prepare.folds) if views_manifest(run, params, fold) is None]
             missing += [f"{run.title} fold {fold}" for fold in absent]
         sources[name] = prediction_digests(runs, params)
-    if missing and not allow_partial:
-        external_names = blended_external(params)
-        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
-        names = ", ".join(missing[:5])
-        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
     for name in blended_external(params):
         external = params.external[name]
         if not external.test and (count := len(prepared.part("test"))):
@@ -71,6 +66,11 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
                 expected = "expected a CSV or npz of predictions, with its path from the folder of the project, without * and ~"
                 raise UserError(f"members.{name}.predictions.{part}: {Path(file).absolute()} is no file; {expected}")
         sources[name] = external_digests(external)
+    if missing and not allow_partial:
+        external_names = blended_external(params)
+        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
+        names = ", ".join(missing[:5])
+        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
     return {name: digests for name, digests in sources.items() if digests}
 
 

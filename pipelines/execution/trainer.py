@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.errors import MissingWeights, UserError, counted
+from competition.config.errors import MissingWeights, UserError, counted, first_few
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.ensemble.predictions import ViewPredictions
@@ -187,7 +187,7 @@ def store_missing(
 
                 seconds = store_features(compiled, images, {table.view: table.file for table in tables}, show)
             if count:  # photos of one's own may have no test images
-                what = f"{counted(count, f'{part} image')} under {counted(len(tables), 'view')}"
+                what = f"{counted(count, f'{part} image')} under {first_few([table.view for table in tables])}"
                 job.echo(f"{title}: features of {what} took {seconds:.1f} s")
             facts = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
             for table in tables:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, record_shards
@@ -58,6 +58,10 @@ def run(job: Job) -> None:
     depends = dependencies_of_issues(prepared, blend)
     found = job.cached("label-issues", job.path(ISSUES_MANIFEST), depends, find).result
     rows = counted(found["rows"], "row")
+    if single := [name for name, count in zip(classes, np.bincount(labels, minlength=len(classes))) if count == 1]:
+        job.echo(
+            f"label-issues: the only row of {first_few(single)} is never listed, because it is all that says what the class is"
+        )
     if not found["issues"]:
         job.echo(f"label-issues: no doubtful label among {rows}")
         return

@@ -185,7 +185,7 @@ def detail_lines(scores: Scores, chain: Chain) -> list[str]:
     lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]
     lines.append("")
     for table in tables:
-        lines += [*table_lines(table.columns, table.rows), ""]
+        lines += [*table_lines(table.columns, table.rows), *([f"  {table.note}"] if table.note else []), ""]
     return lines
 
 

@@ -23,6 +23,7 @@ from competition.prepare import decoding as images
 from competition.prepare.adapter_types import Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
+from competition.prepare.label_issues import misspelt_classes
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -234,6 +235,9 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
     if thin := folds.thin_classes(support):
         without = counted(len(thin), "class", "classes")
         yield f"{without} without a row in some fold, e.g. {names[thin[0]]}: the score there is a guess"
+    rows_of = dict(zip(names, rows))
+    for name, other in misspelt_classes(rows_of).items():
+        yield f"WARNING class {name!r} ({counted(rows_of[name], 'row')}) is nearly {other!r} ({rows_of[other]:,}): is it misspelt?"
     yield from small_class_warning(labels, len(names))
 
 

@@ -32,9 +32,9 @@ def run(job: Job) -> None:
     folder = manifest.parent
     if not manifest.is_file():
         others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
+        finished = f"; finished are {', '.join(others)}" if others else ""
         raise UserError(
-            f"{display_path(folder)} holds no finished export; `make export{chosen(job)}` makes it, finished are: "
-            f"{', '.join(others) or 'none'}"
+            f"{display_path(folder)} holds no finished export; `make export{chosen(job)}` makes it{finished}"
         )
     bundle, started = load_bundle(folder), time.monotonic()
     listener = listen(job.options.address)

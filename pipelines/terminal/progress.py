@@ -110,8 +110,14 @@ def _new_progress(unit: str) -> "Progress":
     )
 
     amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn(), TextColumn(unit)]
-    columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
-    left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
+    columns = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *amount,
+        TimeElapsedColumn(),
+        TextColumn("elapsed,"),
+    ]
+    left = [TimeRemainingColumn(), TextColumn("left"), TextColumn("{task.fields[text]}", markup=False)]
     return Progress(
         *columns,
         *left,

@@ -103,6 +103,7 @@ CHAINS = {
 TRAIN_IN_BUDGET = ("resolve", "preflight", "budget")  # the stages of train with HOURS
 # Options of a stage within a chain, where they differ from those of the verb alone.
 IN_CHAIN: dict[str, dict[str, Any]] = {
-    "preflight": {"mode": "ops", "if_tpu": True},
-    "tune": {"cluster": "", "as_part": True},
+    "resolve": {"force": False},  # FORCE=1 is about the verb that was typed
+    "preflight": {"mode": "ops", "if_tpu": True, "force": False},
+    "tune": {"cluster": "", "as_part": True, "force": False},
 }

@@ -35,7 +35,8 @@ def test_rows_are_described_and_stay_in_order_over_several_chunks(monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", 0, "train"), ("a", 0, "train")], "1 id of several rows, 'a'; ids must"),
+        ([("a", 0, "train"), ("a", 0, "train")], "1 id of several rows of the tables, 'a'; ids must"),
+        ([("a", 0, "train"), ("a", 1, "train")], "'a', with different labels in 1 of them; ids must"),
         ([("a", 0, "train"), ("a", 0, "test")], "train and test"),
         ([("a\0b", 0, "train")], "control or surrogate characters in 1 id"),
         ([("a\udc80", 0, "train")], "control or surrogate characters in 1 id"),

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
 from competition.images.labelled_images import Images
+from competition.prepare.targets import Targets
 from competition.training import features, logistic_regression
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
@@ -157,6 +158,17 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(table) -> None:
         assert trained.selected.learning_rate == 0.0 and trained.selected.strength in STRENGTHS["linear"]
     np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
     assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
+
+
+def test_the_losses_of_a_regression_have_the_same_unit_whatever_that_of_the_values_is(table) -> None:
+    values, losses = np.linspace(1.0, 2.0, CLASSES), []
+    for unit in (1.0, 100.0):
+        rows = FoldRows(FROZEN, IMAGES, 1, Targets("regression", unit * values))
+        trained = HeadTrainer(rows, "rmse", features.stored_features(IDS, {"identity": table})).train_to_end(
+            1, FROZEN.train
+        )
+        losses.append((trained.selected.loss, trained.selected.held_out_loss))
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
 def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, monkeypatch) -> None:
