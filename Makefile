@@ -255,7 +255,7 @@ help: ## the usual verbs
 	  predict 'predict under every view, blend, write the submission' grade 'score it against the private solution of a local competition' \
 	  report 'all results on one page' submit 'submit once, wait for the score' tune 'search hyperparameters' runs 'list what was trained' \
 	  kernel "train on Kaggle's TPU" predict-folder 'predict new images into a CSV file (FOLDER=photos OUT=predictions.csv)' \
-	  serve 'a page to drop photos on, after make export' help-all 'every verb and variable' | $(call FIT,18)
+	  'export serve' 'the result as ONNX or SavedModel, and a page to drop photos on' help-all 'every verb and variable' | $(call FIT,18)
 	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n' | $(call FIT,2)
 
 help-all: ## this page
