@@ -192,7 +192,8 @@ def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
     params, index = load_params(ROOT / "recipes" / "own-images.yaml"), pd.DataFrame(index=range(200))
     competition = SimpleNamespace(targets=SimpleNamespace(kind="single"))
     prepared = SimpleNamespace(part=lambda _: index, competition=competition)
-    search = Search(SimpleNamespace(params=params, prepared=prepared), None, None, ("identity",))  # type: ignore[arg-type]
+    device = SimpleNamespace(backend="jax")
+    search = Search(SimpleNamespace(params=params, prepared=prepared), None, device, ("identity",))  # type: ignore[arg-type]
     for candidate in candidates_to_train(search, []):
         train_if_it_fits(search, candidate)
     (trial,) = search.trials

@@ -160,7 +160,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
 def test_features_are_computed_once_for_all_members_folds_and_trials_and_the_heads_are_blended(frozen, tmp_path):
     workspace, output = frozen
     # Two networks, train and test images; 3 members x 3 folds, and trials.
-    assert output.count(" images under 2 views took ") == 4, output
+    assert output.count(" images under 'identity', 'shift_up' took ") == 4, output
     assert len(list(workspace.work.glob("features/*/features.npy"))) == 8  # of each under two views
     assert not list(workspace.work.glob("features/*/features-*.npy"))
     assert "3 trials of head.strength" in output

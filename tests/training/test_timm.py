@@ -110,7 +110,7 @@ def test_a_member_of_timm_takes_the_whole_main_job_and_new_images_its_way(tmp_pa
         "predict: {views: [identity, flip_lr]}\nhonest: {resamples: 50}\n"
     )
     output = workspace.do_in_one_process("download", "prepare", "resolve", "train", "predict", "blend")
-    assert "vit: features of 1,347 train images under 2 views took" in output and "honest macro_f1" in output
+    assert "vit: features of 1,347 train images under 'identity', " in output and "honest macro_f1" in output
     refused = workspace.refused("export")
     assert "timm:test_vit is computed by PyTorch" in refused and "make predict-folder" in refused
 
