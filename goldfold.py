@@ -145,10 +145,13 @@ def _in_words_of_python(file: Path | None = None, with_parameters: Callable[[str
         # Commands of make stay: they are to be run outside of Python.
         words = r"`[^`]*`|\b(MEMBER|PARAMS)=([^\s`,;:]+)"
         text = re.sub(words, lambda match: f'{calls[match[1]]}("{match[2]}")' if match[1] else match[0], str(error))
+
         # A blend that a command with SET makes is opened with the same overrides.
-        opened = rf'\g<0> and goldfold.open("{file}", "\1")'
+        def with_call(match: re.Match[str]) -> str:
+            return f'{match[0]} and goldfold.open("{file}", "{match[1]}")'
+
         raise UserError(
-            with_parameters(re.sub(r'`make blend SET="([^"]*)"`', opened, text) if file else text)
+            with_parameters(re.sub(r'`make blend SET="([^"]*)"`', with_call, text) if file else text)
         ) from None
 
 
