@@ -121,7 +121,10 @@ def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_pa
     file.write_text("row_id,cat,id\n007,0.25,0.75\n")
     assert load_external(file, [], named_id, "").oof.ids.tolist() == ["007"]
     for text, message in (
-        ("id,cat,bird\nNA,0.75,0.25\n", "^[^(]* lacks 1 column, 'dog' and has 1 unknown column, 'bird'; expected 'id' and"),
+        (
+            "id,cat,bird\nNA,0.75,0.25\n",
+            "^[^(]* lacks 1 column, 'dog' and has 1 unknown column, 'bird'; expected 'id' and",
+        ),
         ("id;cat;dog\nNA;0,75;0,25\n", "separated by `;`, and its numbers may have a decimal comma; write it with"),
         ("id,cat,dog\nNA,,0.25\n007,0.5,0.5\n", "1 row without probabilities .*, first NA; the first holds nan, 0.25"),
     ):
