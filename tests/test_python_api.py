@@ -146,7 +146,10 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(
     elsewhere = opened(finished, "members.torch='{predictions: {oof: a/oof.npz, test: /b/test.npz}}'")
     files = elsewhere.params.external["torch"]
     assert (files.oof, files.test) == (str(ROOT / "a" / "oof.npz"), ("/b/test.npz",))
-    with pytest.raises(UserError, match=r'^estimator\("torch"\): trained elsewhere, so no model of it is here; slim'):
+    with pytest.raises(
+        UserError,
+        match=r'^estimator\("torch"\): trained elsewhere, so no model of it is here; members with models are slim',
+    ):
         elsewhere.estimator("torch")
     with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):
         opened(finished, "train.learning_rate=0.001").predict([np.zeros((8, 8, 3), np.uint8)])

@@ -1,4 +1,4 @@
-"""Search for wrong labels by out-of-fold probabilities: confident learning (Northcutt et al., 2021)."""
+"""Search for wrong labels: by the names of classes, and by out-of-fold probabilities (confident learning, Northcutt et al., 2021)."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,12 +16,12 @@ def misspelt_classes(rows: Mapping[str, int]) -> dict[str, str]:
 
     rows: of each class.
     """
-    found = {}
-    for name, count in rows.items():
-        likely = [other for other in rows if rows[other] >= MANY * count]
-        if 0 < count <= FEW and not any(map(str.isdigit, name)) and (near := get_close_matches(name, likely, 1, 0.8)):
-            found[name] = near[0]
-    return found
+    similar = {
+        name: get_close_matches(name, [other for other in rows if rows[other] >= MANY * count], 1, 0.8)
+        for name, count in rows.items()
+        if 0 < count <= FEW and not any(map(str.isdigit, name))
+    }
+    return {name: others[0] for name, others in similar.items() if others}
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:

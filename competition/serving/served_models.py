@@ -69,9 +69,8 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
         return _blend(workspace, folder)
     if member in params.external:
-        raise UserError(
-            f"MEMBER={member}: trained elsewhere, so no model of it is here; {', '.join(params.members)} have some"
-        )
+        own = ", ".join(params.members) or "none"
+        raise UserError(f"MEMBER={member}: trained elsewhere, so no model of it is here; members with models are {own}")
     if member not in params.members:
         raise UserError(f"MEMBER={member}: not trained here; the members are {', '.join(params.members)}")
     runs = blended_runs(workspace.with_blended(member))[member]

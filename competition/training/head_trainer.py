@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -79,11 +80,7 @@ class HeadTrainer(FoldScorer):
         fitted = self._fit(fold, train, self._alive) if ahead is None else ahead.result()
         self._arrays = fitted.arrays
         scores = self._score_held_out(1, fold, is_last=True)
-        loss = fitted.loss
-        if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
-            plan = self.rows.plan(fold, train)
-            loss *= float(plan.weights[plan.rows].mean())
-        yield loop.Trained([loop.Epoch(1, loss, 0.0, **scores, strength=fitted.strength)], 1)
+        yield loop.Trained([loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)], 1)
 
     def _fit(self, fold: ExcludedFolds, train: Train, alive: Alive) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head
@@ -96,7 +93,10 @@ class HeadTrainer(FoldScorer):
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
         seed = train.seed * 1_000 + model_number(fold)
-        return fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, alive)
+        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, alive)
+        if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
+            return replace(fitted, loss=fitted.loss * float(plan.weights[rows].mean()))
+        return fitted
 
     def weights(self) -> State:
         return self._arrays

@@ -37,8 +37,8 @@ from pipelines.execution.trainer import measure_speed
 from pipelines.execution.training import train_run
 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
-# Compiling and measuring a training step takes at least so many times as long as compiling a pass (MobileNet; JAX on one H100: 78 s
-# after some 20).
+# Compiling a training step to measure it takes at least so many times as long as compiling a pass. On one H100 with JAX, 78 s of a
+# budget of 108 s were spent on a step that then did not fit.
 COMPILE_FACTOR = {"tensorflow": 2.0, "jax": 4.0}
 RESERVE = 1.15  # times the measured cost of fine-tuning
 MORE_EPOCHS = 1.5  # times those of a complete training are worth training again

@@ -116,11 +116,12 @@ def _new_progress(unit: str) -> "Progress":
         *amount,
         TimeElapsedColumn(),
         TextColumn("elapsed,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.fields[text]}", markup=False),
     ]
-    left = [TimeRemainingColumn(), TextColumn("left"), TextColumn("{task.fields[text]}", markup=False)]
     return Progress(
         *columns,
-        *left,
         console=Console(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
         transient=True,
         refresh_per_second=REDRAWS,

@@ -103,7 +103,7 @@ CHAINS = {
 TRAIN_IN_BUDGET = ("resolve", "preflight", "budget")  # the stages of train with HOURS
 # Options of a stage within a chain, where they differ from those of the verb alone.
 IN_CHAIN: dict[str, dict[str, Any]] = {
-    "resolve": {"force": False},  # FORCE=1 is about the verb that was typed
+    "resolve": {"force": False},  # FORCE=1 of train is about fold models
     "preflight": {"mode": "ops", "if_tpu": True, "force": False},
     "tune": {"cluster": "", "as_part": True, "force": False},
 }

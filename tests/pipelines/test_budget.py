@@ -26,9 +26,9 @@ from competition.ensemble.metrics import TargetKind
 from competition.prepare.targets import check_training
 from competition.report.runs import TUNED_NOTE
 from competition.training.loop import share_after_probe
-from pipelines.execution import first_look
+from pipelines.execution import budget_training, first_look
 from pipelines.execution.budget_search import Search, Trial, summary
-from pipelines.execution.budget_training import at_higher_rate, candidates_to_train, train_if_it_fits
+from pipelines.execution.budget_training import Candidate, at_higher_rate, candidates_to_train, train_if_it_fits
 
 PARAMS = f"""
 extends: {ROOT}/tests/small.yaml
@@ -323,6 +323,22 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
     tried = portfolio.epochs_to_try(few, 1)
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
+
+
+@pytest.mark.parametrize(("backend", "is_measured"), [("tensorflow", True), ("jax", False)])
+def test_no_training_step_is_measured_whose_compilation_does_not_fit(
+    backend: str, is_measured: bool, monkeypatch
+) -> None:
+    params, index = load_params(ROOT / "recipes" / "own-images.yaml"), pd.DataFrame(index=range(1_000))
+    job = SimpleNamespace(params=params, prepared=SimpleNamespace(part=lambda _: index))
+    search = Search(job, None, SimpleNamespace(backend=backend), ("identity",))  # type: ignore[arg-type]
+    monkeypatch.setattr(Search, "left", 30.0)  # seconds
+    search.each["net"], search.compile_seconds["net"] = 1e-9, 10.0
+    search.complete.append("net-linear")
+    monkeypatch.setattr(budget_training, "train_epochs_that_fit", lambda *_: search.trials.append("measured"))
+    network = Network("net", params.members["mobilenet"], 1.0)
+    train_if_it_fits(search, Candidate("net-tuned", network.member, 1, network))
+    assert (search.trials == ["measured"]) == is_measured and len(search.trials) == 1
 
 
 def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:

@@ -223,7 +223,7 @@ def test_class_shares_of_the_test_rows_change_the_submission_and_no_score(worksp
 
 def test_scores_stand_beside_the_trivial_baseline_and_a_result_that_is_not_better_says_so(workspace: Workspace) -> None:
     beside = r"the trivial baseline.* scores (?:public )?(\d\.\d+)"
-    assert "that of the trivial baseline is 0." in workspace.here("train")  # a mean over folds, beside one
+    assert "the trivial baseline's is 0." in workspace.here("train")  # a mean over folds, beside one
     verbs = ("list_blends", "runs", "submit", "submissions")
     shown = [re.search(beside, workspace.here(verb)) for verb in verbs]
     assert all(shown) and len({one[1] for one in shown}) == 1, shown  # of all training rows

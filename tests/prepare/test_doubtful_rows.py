@@ -39,7 +39,7 @@ def test_a_rare_class_is_nearly_a_common_one_if_the_name_is_and_has_no_number():
         "iris 2": 1,
         "tulip": 20,
         "tulips": 2,
-        "rust": 0,
+        "dais": 0,
     }
     assert label_issues.misspelt_classes(rows) == {"dasiy": "daisy", "tulips": "tulip"}
 
