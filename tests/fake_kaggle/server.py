@@ -33,8 +33,9 @@ class FakeKaggle(Loopback):
 
     username, key, token = "ada", "planted-key-1", "KGAT_planted-token-2"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, files_per_page: int = 2) -> None:
+        """files_per_page: at most, of the list of a competition's files."""
+        self.folder, self.files_per_page = folder, files_per_page
         self.contests: dict[str, Contest] = {}
         self.submissions: list[dict[str, Any]] = []
         self.kernels: dict[str, list[Run]] = defaultdict(list)
@@ -93,10 +94,10 @@ class FakeKaggle(Loopback):
         return {**about, **flags, "submissionsDisabled": contest.closed, "teamCount": len(contest.leaderboard)}
 
     def list_data_files(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One file on the first page, none on the second, which has a token, and two on each later one."""
-        contest, page = self._contest(request), int(request.get("pageToken") or 0)
+        """One file on the first page, none on the second, which has a token, and `files_per_page` on each later one."""
+        contest, page, most = self._contest(request), int(request.get("pageToken") or 0), self.files_per_page
         listed = contest.listed if contest.listed is not None else {n: len(d) for n, d in contest.files.items()}
-        start, end = [(0, 1), (1, 1)][page] if page < 2 else (2 * page - 3, 2 * page - 1)
+        start, end = [(0, 1), (1, 1)][page] if page < 2 else (1 + (page - 2) * most, 1 + (page - 1) * most)
         token = {"nextPageToken": str(page + 1)} if end < len(listed) else {}
         return {"files": [{"name": name, "totalBytes": listed[name]} for name in [*listed][start:end]], **token}
 
