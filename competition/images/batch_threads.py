@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,24 +59,20 @@ class Buffers:
             return memory[start : start + self._size].reshape(self._shape)
 
 
-Parts = Sequence[Callable[[], None]]  # run in any order, in several threads
-Work = tuple[Parts, Callable[[], Batch]]  # the parts of a batch, and what returns it when all of them are done
-
-
 class BatchLoader(Generic[Batch]):
     """The batches of steps 0, 1, 2, ... Any order is correct, because a batch depends on its step only."""
 
-    def __init__(
-        self, work: Callable[[int], Work[Batch]], pool: ThreadPoolExecutor, ahead: int, end: int = sys.maxsize
-    ) -> None:
-        """work: step -> the work of its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
-        self._work, self._pool, self._ahead, self._end = work, pool, ahead, end
-        self._makers = ThreadPoolExecutor(ahead, "batch")  # each waits for the parts of a batch, which `pool` makes
+    def __init__(self, make: Callable[[int], Batch], ahead: int, end: int = sys.maxsize) -> None:
+        """make: step -> its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
+        self._make, self._ahead, self._end = make, ahead, end
+        self._makers = ThreadPoolExecutor(
+            ahead, "batch"
+        )  # each waits for the parts of a batch, which `thread_pool` makes
         self._pending: dict[int, Future[Batch]] = {}
         self._lock = Lock()
 
     def batch(self, step: int) -> Batch:
-        """The batch of this step. Waits for it, and starts those that follow. Raises what its work raises."""
+        """The batch of this step. Waits for it, and starts those that follow. Raises what `make` raises."""
         with self._lock:
             # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
             end = max(step + 1, min(step + self._ahead, self._end))
@@ -84,9 +80,3 @@ class BatchLoader(Generic[Batch]):
             self._pending = {n: self._pending.get(n) or self._makers.submit(self._make, n) for n in steps}
             future = self._pending.pop(step)
         return future.result()
-
-    def _make(self, step: int) -> Batch:
-        parts, finish = self._work(step)
-        for part in [self._pool.submit(part) for part in parts]:
-            part.result()
-        return finish()

@@ -93,8 +93,8 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
     trained(trainer, 0)
     rows, size = np.arange(N), trainer.engine.predict_batch
     batches = list(prediction_batches(IMAGES.pixels, rows, size))
-    views = trainer.engine.probabilities(iter(batches), rows, get_views(["identity", "shift_up"]))
-    whole = np.concatenate([images for _, images in batches]).astype(np.float32)
+    views = trainer.engine.probabilities(iter(batches), N, get_views(["identity", "shift_up"]))
+    whole = np.concatenate(batches).astype(np.float32)
     logits = trainer.engine.model.predict(whole, batch_size=size, verbose=0)
     # Batch after batch: some processors round a softmax differently where it is of another number of rows.
     plain = np.concatenate([tf.nn.softmax(logits[first : first + size]) for first in range(0, len(logits), size)])
