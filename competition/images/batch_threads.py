@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 Batch = TypeVar("Batch")
+BATCHES_AHEAD = 3  # batches in memory: the one that is used next, and those that are being made
 ALIGNMENT = 64  # bytes; TensorFlow takes an aligned NumPy array without a copy
 
 
@@ -20,7 +21,7 @@ class Loading:
     """How this host makes its batches."""
 
     threads: int = 0  # 0 = the CPU cores of this process
-    ahead: int = 3  # batches in memory: the one that is used next, and those that are being made
+    ahead: int = BATCHES_AHEAD
     share: tuple[int, ...] | None = None  # positions in the global batch that this host feeds; None = all
     on_device: bool = False  # colour, erasing, mixup and CutMix are left to the device
 

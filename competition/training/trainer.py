@@ -134,7 +134,7 @@ class Trainer(FoldScorer):
         if key not in self._batches:
             pixels, batch, device = self.images.pixels, self.engine.batch, self._device
             share = tuple(host_share(device, batch).tolist())
-            loading = Loading(device.threads, device.batches_ahead, share, augments_on_device(device))
+            loading = Loading(device.threads, share=share, on_device=augments_on_device(device))
             self._batches[key] = TrainingBatches(pixels, self.rows.classes, batch, *key, loading)
         return self._batches[key]
 
