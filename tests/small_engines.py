@@ -106,7 +106,7 @@ def trained(
 def held_out(engine: Engine) -> np.ndarray:
     """(rows, C) out-of-fold probabilities; the last batch is not full."""
     pixels, _ = pictures()
-    return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
+    return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), len(HELD_OUT), VIEWS)[:, 0]
 
 
 def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
@@ -203,7 +203,7 @@ def views_in_groups() -> State:
     for name, size in (("together", together), ("apart", 1)):
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
-        found[name] = engine.probabilities(batches, HELD_OUT, get_views(["identity", "flip_lr", "rot90"]))
+        found[name] = engine.probabilities(batches, len(HELD_OUT), get_views(["identity", "flip_lr", "rot90"]))
         programs = engine._view_program.cache_info()  # type: ignore[attr-defined]
         found[f"{name}_programs"] = np.array(programs.currsize)
     shared.VIEW_BYTES = together

@@ -87,7 +87,6 @@ class DeviceParams(Block):
     require: Literal["any", "gpu", "tpu"]
     logical_devices: Count
     threads: Count
-    batches_ahead: Positive
     tpu: CloudTpu
     hang_seconds: NonNegative
     retries: Count

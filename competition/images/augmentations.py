@@ -14,6 +14,7 @@ and the step: a resumed run gets the same images. Host functions are called from
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -111,23 +112,20 @@ def pipeline_of(file: str) -> HostAugmentation:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask a server for a newer version
     with needed_for(f"train.albumentations: {file}", "albumentations"):
         import albumentations
+    if not Path(file).is_file():
+        raise UserError(f"train.albumentations: {file} was not found; albumentations.save writes such a file")
+    try:
+        pipeline = albumentations.load(file, data_format="json" if file.endswith(".json") else "yaml")
+    except Exception as error:  # whatever its reader meets
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"train.albumentations: {file} is not a pipeline that albumentations.save has written ({reason})"
+        ) from None
     pipelines = local()  # a pipeline holds its random state, so each thread of the loader has one of its own
-
-    def load_pipeline() -> None:
-        if not Path(file).is_file():
-            raise UserError(f"train.albumentations: {file} was not found; albumentations.save writes such a file")
-        try:
-            data_format = "json" if file.endswith(".json") else "yaml"
-            pipelines.of_this_thread = albumentations.load(file, data_format=data_format)
-        except Exception as error:  # whatever its reader meets
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(
-                f"train.albumentations: {file} is not a pipeline that albumentations.save has written ({reason})"
-            ) from None
 
     def augment_image(image: np.ndarray, generator_of: GeneratorOf) -> np.ndarray:
         if not hasattr(pipelines, "of_this_thread"):
-            load_pipeline()
+            pipelines.of_this_thread = deepcopy(pipeline)
         pipelines.of_this_thread.set_random_seed(int(generator_of(draws.PIPELINE).integers(2**32)))
         augmented = pipelines.of_this_thread(image=image)["image"]
         if found := mismatch(augmented, image):
@@ -137,5 +135,4 @@ def pipeline_of(file: str) -> HostAugmentation:
             )
         return np.ascontiguousarray(augmented)  # as OpenCV needs it
 
-    load_pipeline()  # an error before the first batch
     return augment_image

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 Batch = TypeVar("Batch")
+BATCHES_AHEAD = 3  # batches in memory: the one that is used next, and those that are being made
 ALIGNMENT = 64  # bytes; TensorFlow takes an aligned NumPy array without a copy
 
 
@@ -20,7 +21,7 @@ class Loading:
     """How this host makes its batches."""
 
     threads: int = 0  # 0 = the CPU cores of this process
-    ahead: int = 3  # batches in memory: the one that is used next, and those that are being made
+    ahead: int = BATCHES_AHEAD
     share: tuple[int, ...] | None = None  # positions in the global batch that this host feeds; None = all
     on_device: bool = False  # colour, erasing, mixup and CutMix are left to the device
 
@@ -59,24 +60,20 @@ class Buffers:
             return memory[start : start + self._size].reshape(self._shape)
 
 
-Parts = Sequence[Callable[[], None]]  # run in any order, in several threads
-Work = tuple[Parts, Callable[[], Batch]]  # the parts of a batch, and what returns it when all of them are done
-
-
 class BatchLoader(Generic[Batch]):
     """The batches of steps 0, 1, 2, ... Any order is correct, because a batch depends on its step only."""
 
-    def __init__(
-        self, work: Callable[[int], Work[Batch]], pool: ThreadPoolExecutor, ahead: int, end: int = sys.maxsize
-    ) -> None:
-        """work: step -> the work of its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
-        self._work, self._pool, self._ahead, self._end = work, pool, ahead, end
-        self._makers = ThreadPoolExecutor(ahead, "batch")  # each waits for the parts of a batch, which `pool` makes
+    def __init__(self, make: Callable[[int], Batch], ahead: int, end: int = sys.maxsize) -> None:
+        """make: step -> its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
+        self._make, self._ahead, self._end = make, ahead, end
+        self._makers = ThreadPoolExecutor(
+            ahead, "batch"
+        )  # each waits for the parts of a batch, which `thread_pool` makes
         self._pending: dict[int, Future[Batch]] = {}
         self._lock = Lock()
 
     def batch(self, step: int) -> Batch:
-        """The batch of this step. Waits for it, and starts those that follow. Raises what its work raises."""
+        """The batch of this step. Waits for it, and starts those that follow. Raises what `make` raises."""
         with self._lock:
             # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
             end = max(step + 1, min(step + self._ahead, self._end))
@@ -84,9 +81,3 @@ class BatchLoader(Generic[Batch]):
             self._pending = {n: self._pending.get(n) or self._makers.submit(self._make, n) for n in steps}
             future = self._pending.pop(step)
         return future.result()
-
-    def _make(self, step: int) -> Batch:
-        parts, finish = self._work(step)
-        for part in [self._pool.submit(part) for part in parts]:
-            part.result()
-        return finish()

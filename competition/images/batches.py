@@ -1,8 +1,8 @@
 """Make batches of images, all of one shape: shuffled and augmented for training, in order and padded for prediction.
 
 `TrainingBatches` makes (images (B, H, W, 3) uint8, targets (B, C) float32, weights (B,) float32) of a `TrainingPlan`, by the
-threads of `batch_threads.py`; `prediction_batches` makes (row numbers (B,), images (B, H, W, 3) uint8). Row numbers are positions in
-the member's images (`labelled_images.Images`).
+threads of `batch_threads.py`; `prediction_batches` makes images (B, H, W, 3) uint8. Row numbers are positions in the member's images
+(`labelled_images.Images`).
 
 The order of rows depends on (seed, fold, epoch), and every random number of an image on (seed, fold, epoch, row) only. So
 a resumed run gets the same batches as an uninterrupted one, whatever the number of replicas, threads or hosts.
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host, pipeline_of
-from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
+from competition.images.batch_threads import BatchLoader, Buffers, Loading, cores, thread_pool
 from competition.images.decoded_rows import Pixels, check_rows, image_reader
 from competition.images.draws import epoch_key, occurrences
 from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images
@@ -28,7 +28,6 @@ LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones co
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
 TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 RowsBegun = Callable[[int], None]  # called before each batch of predictions with the number of rows in those before it
-FILLER = -1  # row number of a padding image
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,10 @@ class TrainingBatches:
         self._own = np.searchsorted(self._positions, share)
         self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
         images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
-        self._part_size = max(1, min(LARGEST_PART, images_per_thread))
+        self._parts = _parts(len(self._positions), max(1, min(LARGEST_PART, images_per_thread)))
         self._read_image = image_reader(pixels)
-        self._augment_by_name = on_host(dict(augmentation.augment))
-        self._albumentations = pipeline_of(augmentation.albumentations) if augmentation.albumentations else None
+        pipelines = [pipeline_of(augmentation.albumentations)] if augmentation.albumentations else []
+        self._augmentations = [*pipelines, on_host(dict(augmentation.augment))]
         self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
         self._loader: BatchLoader[TrainingBatch]  # set by `start`, whose dataset reads it
 
@@ -148,18 +147,18 @@ class TrainingBatches:
 
         per_epoch = steps_per_epoch(len(plan.rows), self._batch)
 
-        def work(step: int) -> Work[TrainingBatch]:
+        def make(step: int) -> TrainingBatch:
             epoch, number = divmod(first_step + step, per_epoch)
             key, order, occurrence = rows_of_epoch(epoch)
-            return self._work(plan, key, number, order[number], occurrence[number])
+            return self._make(plan, key, number, order[number], occurrence[number])
 
-        self._loader = BatchLoader(work, self._pool, self._ahead, end - first_step)
+        self._loader = BatchLoader(make, self._ahead, end - first_step)
         return self._batches
 
-    def _work(
+    def _make(
         self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
-    ) -> Work[TrainingBatch]:
-        """(parts, finish): the work of one batch, some images in each part; `finish` then mixes them and returns the batch.
+    ) -> TrainingBatch:
+        """Make one batch, some images in each thread.
 
         key: of the epoch.  step: its number in the epoch.  batch_rows: (B,) int.  occurrence: (B,) int, how often the row
         was drawn before in this epoch.
@@ -171,60 +170,57 @@ class TrainingBatches:
         on_this_host = replace(drawn, colours=None, erased=None) if self._is_left_to_device else drawn
         images = self._buffers.take()
 
-        def part(numbers: range) -> None:
+        def make_images(numbers: range) -> None:
             as_read = np.empty(self._source_shape, np.uint8)
             for n in numbers:
-                source, generator_of = as_read, partial(drawn.generator, n)
+                source = as_read
                 self._read_image(drawn_rows[n][0], source)
-                if self._albumentations is not None:
-                    source = self._albumentations(source, generator_of)
-                source = self._augment_by_name(source, generator_of)
+                for augment_by_name in self._augmentations:
+                    source = augment_by_name(source, partial(drawn.generator, n))
                 augment(source, on_this_host, n, images[n])
 
-        def finish() -> TrainingBatch:
-            targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
-            if self._is_left_to_device:
-                return (images, device_numbers(drawn, mix)), targets, weights
-            if mix is None:
-                return images, targets, weights
-            mixed_targets = mix_images(images, targets, mix, self._own, self._before)
-            own = images if len(images) == len(self._own) else images[self._own]
-            return own, mixed_targets, weights
-
-        numbers = range(len(rows))
-        parts = [numbers[start : start + self._part_size] for start in numbers[:: self._part_size]]
-        return [partial(part, some) for some in parts], finish
+        list(self._pool.map(make_images, self._parts))  # waits for them
+        targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
+        if self._is_left_to_device:
+            return (images, device_numbers(drawn, mix)), targets, weights
+        if mix is None:
+            return images, targets, weights
+        mixed_targets = mix_images(images, targets, mix, self._own, self._before)
+        own = images if len(images) == len(self._own) else images[self._own]
+        return own, mixed_targets, weights
 
 
 def prediction_batches(
     pixels: Pixels, rows: np.ndarray, batch: int, begin: RowsBegun = lambda _: None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch.
+) -> Iterator[np.ndarray]:
+    """The image of every row of `rows` once, in order, in batches (B, H, W, 3) uint8; black images pad the last one.
 
     While one batch is used, threads read the next. Its memory is used again when nothing refers to it.
     """
     read, buffers = image_reader(pixels), Buffers((batch, *pixels.shape[1:]))
     wanted = check_rows(rows, pixels.shape[0])
 
-    def work(number: int) -> Work[tuple[np.ndarray, np.ndarray]]:
-        padded, images = np.full(batch, FILLER), buffers.take()
-        some = wanted[number * batch : (number + 1) * batch]
-        padded[: len(some)] = some
+    def make(number: int) -> np.ndarray:
+        images, some = buffers.take(), wanted[number * batch : (number + 1) * batch]
         images[len(some) :] = 0
 
-        def part(numbers: range) -> None:
+        def read_images(numbers: range) -> None:
             for n in numbers:
                 read(some[n], images[n])
 
-        numbers = range(len(some))
-        parts = [numbers[start : start + LARGEST_PART] for start in numbers[::LARGEST_PART]]
-        return [partial(part, each) for each in parts], lambda: (padded, images)
+        list(thread_pool(0).map(read_images, _parts(len(some), LARGEST_PART)))  # waits for them
+        return images
 
     count = -(-len(wanted) // batch)
-    loader = BatchLoader(work, thread_pool(0), 2, count)
+    loader = BatchLoader(make, 2, count)
     for number in range(count):
         begin(number * batch)
         yield loader.batch(number)
+
+
+def _parts(count: int, size: int) -> list[range]:
+    """The numbers 0 .. count - 1 in parts of `size`."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def class_weights(labels: np.ndarray, classes: int, mode: str) -> np.ndarray:

@@ -13,7 +13,8 @@ from competition.config.errors import UserError, how_to_install
 from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
-GPU_FILE, JAX_FOR_GPU = "/dev/nvidia0", ("jax-cuda13-plugin", "jax-cuda12-plugin")
+GPU_FILE = "/dev/nvidia0"
+JAX_FOR_TPU, JAX_FOR_GPU = ["libtpu"], ["jax-cuda13-plugin", "jax-cuda12-plugin"]
 TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # environment variables of Kaggle's and Cloud TPU machines
 SPLIT_CPU = "the CPU split into {} logical devices (device.logical_devices)"  # the reason of a Device
 
@@ -27,7 +28,6 @@ class Device:
     backend: str  # tensorflow | jax
     capability: tuple[int, int] = (0, 0)  # lowest compute capability of its NVIDIA GPUs; (0, 0): none, or unknown
     threads: int = 0  # of the host, for training batches; 0 = the CPU cores of this process
-    batches_ahead: int = 3  # training batches in the memory of the host
 
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -64,24 +64,19 @@ def choose_backend(
             raise UserError(f"KERAS_BACKEND is {preset}; set it to tensorflow or jax, or unset it")
         return preset, "KERAS_BACKEND is set"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
-    if not signs and not exists(GPU_FILE):
+    if signs:
+        cause, tensorflow, jax_plugins = f"a TPU is attached ({signs[0]})", "tensorflow-tpu", JAX_FOR_TPU
+        remedy = "neither libtpu with jax, nor tensorflow-tpu"
+    elif exists(GPU_FILE):
+        cause, tensorflow, jax_plugins = f"an NVIDIA GPU is attached ({GPU_FILE})", "tensorflow", JAX_FOR_GPU
+        remedy = '`make EXTRA=gpu`, or pip install "jax[cuda13]"'
+    else:
         return "tensorflow", "neither a TPU nor an NVIDIA GPU is attached to this machine"
-    if not signs:
-        gpu = f"an NVIDIA GPU is attached ({GPU_FILE})"
-        if installed("tensorflow"):
-            return "tensorflow", f"{gpu} and tensorflow is installed"
-        if installed("jax") and any(map(installed, JAX_FOR_GPU)):
-            return "jax", f"{gpu} and only JAX can use it: tensorflow-cpu cannot"
-        return (
-            "tensorflow",
-            f'{gpu}, but nothing that can use it is installed: `make EXTRA=gpu`, or pip install "jax[cuda13]"',
-        )
-    tpu = f"a TPU is attached ({signs[0]})"
-    if installed("tensorflow-tpu"):
-        return "tensorflow", f"{tpu} and tensorflow-tpu is installed"
-    if installed("jax") and installed("libtpu"):
-        return "jax", f"{tpu} and only JAX can use it: libtpu is installed, tensorflow-tpu is not"
-    return "tensorflow", f"{tpu}, but nothing that can use it is installed: neither libtpu with jax, nor tensorflow-tpu"
+    if installed(tensorflow):
+        return "tensorflow", f"{cause} and {tensorflow} is installed"
+    if installed("jax") and any(map(installed, jax_plugins)):
+        return "jax", f"{cause} and only JAX can use it: {tensorflow} is not installed"
+    return "tensorflow", f"{cause}, but nothing that can use it is installed: {remedy}"
 
 
 def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
@@ -104,7 +99,7 @@ def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
         import tensorflow as tf
 
         device = _tpu(tf, params.tpu) or _gpus(tf) or _cpu(tf, params.logical_devices)
-    device = replace(device, threads=params.threads, batches_ahead=params.batches_ahead)
+    device = replace(device, threads=params.threads)
     order = ("cpu", "gpu", "tpu")
     if params.require != "any" and order.index(device.kind) < order.index(params.require):
         remedy = f"switch the accelerator on and install the packages for {params.require}, or set device.require: any"

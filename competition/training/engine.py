@@ -23,8 +23,6 @@ from competition.training.optimizer import LOSSES
 
 State = dict[str, np.ndarray]
 View = Callable[[Tensor], Tensor]  # (B, H, W, 3) float -> the same shape and dtype
-# (row numbers (B,), images (B, H, W, 3) uint8), in any order; a negative row number marks padding.
-PredictionBatches = Iterator[tuple[np.ndarray, np.ndarray]]
 LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
 MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
 # Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
@@ -83,11 +81,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
-        """Predict `rows` under every view.
+    def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
+        """Predict the first `count` images of batches (B, H, W, 3) uint8 under every view; the others pad the last batch.
 
-        Returns (len(rows), V, C) float32 in the order of `rows`. One small program makes all views of a batch, which
-        then share the network, compiled once; the next batch is started before the results of one are fetched.
+        Returns (count, V, C) float32 in their order. One small program makes all views of a batch, which then share the
+        network, compiled once; the next batch is started before the results of one are fetched.
         """
 
     @abstractmethod
@@ -176,23 +174,20 @@ def check_state(expected: Mapping[str, Any], state: Mapping[str, np.ndarray]) ->
 
 
 def collect_probabilities(
-    batches: PredictionBatches, rows: np.ndarray, dispatch: Callable[[np.ndarray], Tensor]
+    batches: Iterator[np.ndarray], count: int, dispatch: Callable[[np.ndarray], Tensor]
 ) -> np.ndarray:
-    """Predict every batch and arrange the results in the order of `rows`, without padding: (len(rows), V, C) float32.
+    """Predict every batch; the results of the first `count` images, (count, V, C) float32, without those of the padding.
 
     dispatch: images (B, H, W, 3) -> probabilities (B, V, C) that a device may still be computing.
     Each batch is dispatched before the one before it is fetched, so the device never waits for the host.
     """
-    position = {int(row): n for n, row in enumerate(rows)}
-    collected: np.ndarray | None = None
-    has_probs = np.zeros(len(rows), bool)
-    dispatched = ((batch_rows, dispatch(images)) for batch_rows, images in batches)
-    for (batch_rows, result), _ in pairwise(chain(dispatched, [(np.zeros(0), None)])):  # pairs are made one item ahead
-        probs = np.asarray(result)  # waits for them
-        collected = np.zeros((len(rows), *probs.shape[1:]), np.float32) if collected is None else collected
-        is_real = batch_rows >= 0
-        positions = [position[int(row)] for row in batch_rows[is_real]]
-        collected[positions], has_probs[positions] = probs[is_real], True
-    if collected is None or not has_probs.all():
-        raise AssertionError(f"{int((~has_probs).sum())} of {len(rows)} rows got no prediction")
+    collected, done = np.zeros(0, np.float32), 0
+    for result, _ in pairwise(chain(map(dispatch, batches), [None])):  # pairs are made one item ahead
+        probs = np.asarray(result)[: count - done]  # waits for them
+        if not done:
+            collected = np.zeros((count, *probs.shape[1:]), np.float32)
+        collected[done : done + len(probs)] = probs
+        done += len(probs)
+    if done < count:
+        raise AssertionError(f"{count - done} of {count} rows got no prediction")
     return collected

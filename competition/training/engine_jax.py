@@ -24,7 +24,6 @@ from competition.training.engine import (
     MOMENTS,
     CompiledIn,
     Engine,
-    PredictionBatches,
     State,
     View,
     apply_views,
@@ -114,7 +113,7 @@ class JaxEngine(Engine):
                 step_losses[-1 - AHEAD].block_until_ready()
         return float(np.mean([np.asarray(loss) for loss in step_losses], dtype=np.float64))
 
-    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
+    def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
         model = self.prediction_state()
 
         def dispatch(images: np.ndarray) -> jax.Array:
@@ -125,7 +124,7 @@ class JaxEngine(Engine):
             probs.copy_to_host_async()
             return probs
 
-        return collect_probabilities(batches, rows, dispatch)
+        return collect_probabilities(batches, count, dispatch)
 
     def prediction_state(self) -> Arrays:
         """The part of the state that prediction reads, with the averages as weights where they are kept."""

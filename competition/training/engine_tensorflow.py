@@ -5,7 +5,7 @@ the end of the first step 2.2, then 0.11 per step; by Keras `fit` 11.6 and 0.12;
 the first is TensorFlow building and optimizing the graph.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from competition.training.engine import (
     MOMENTS,
     CompiledIn,
     Engine,
-    PredictionBatches,
     State,
     View,
     apply_views,
@@ -96,17 +95,17 @@ class TensorFlowEngine(Engine):
         self._step_table.assign(step_table(rates, step, train, per_epoch, self._layout.groups))
         return float(self._compiled_steps(batches)) / len(rates)
 
-    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
-        count = self._strategy.num_replicas_in_sync
+    def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
+        replicas = self._strategy.num_replicas_in_sync
 
         def share(context: tf.distribute.ReplicaContext, images: np.ndarray) -> tf.Tensor:
-            first = context.replica_id_in_sync_group * (len(images) // count)
-            return tf.constant(images[first:][: len(images) // count])
+            first = context.replica_id_in_sync_group * (len(images) // replicas)
+            return tf.constant(images[first:][: len(images) // replicas])
 
         def dispatch(images: np.ndarray) -> tf.Tensor:
             """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
             distribute, probs = self._strategy.experimental_distribute_values_from_function, list[tf.Tensor]()
-            distributed = tf.constant(images) if count == 1 else distribute(partial(share, images=images))
+            distributed = tf.constant(images) if replicas == 1 else distribute(partial(share, images=images))
             # The images of a group are freed before those of the next are made.
             for group in view_groups(tuple(views), images):
                 probs += map(self.network, self._view_program(group)(args=(distributed,)))
@@ -117,7 +116,7 @@ class TensorFlowEngine(Engine):
         for variable, average in zip(self._followed, self._average_layout.split(self._average.numpy()), strict=True):
             variable.assign(average)
         try:
-            return collect_probabilities(batches, rows, dispatch)
+            return collect_probabilities(batches, count, dispatch)
         finally:
             for variable, value in zip(self._followed, weights, strict=True):
                 variable.assign(value)

@@ -81,7 +81,7 @@ def compute_features(
     features = np.zeros((len(rows), len(views), feature_width(engine)), np.float32)
     if len(readable):
         batches = prediction_batches(images.pixels, readable, engine.predict_batch, begin)
-        features[images.readable[rows]] = engine.probabilities(batches, readable, get_views(views))
+        features[images.readable[rows]] = engine.probabilities(batches, len(readable), get_views(views))
     return features
 
 

@@ -80,7 +80,8 @@ class HeadTrainer(FoldScorer):
         fitted = self._fit(fold, train, self._alive) if ahead is None else ahead.result()
         self._arrays = fitted.arrays
         scores = self._score_held_out(1, fold, is_last=True)
-        yield loop.Trained([loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)], 1)
+        epoch = loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)
+        yield loop.Trained([epoch], epoch)
 
     def _fit(self, fold: ExcludedFolds, train: Train, alive: Alive) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head

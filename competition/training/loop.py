@@ -68,15 +68,10 @@ class Trained:
     """The fold model is trained, and its weights are in the engine: the last event."""
 
     history: list[Epoch]
-    selected_epoch: int  # of the weights in the engine: the last epoch, or with patience that of the best inner score
-    start_inner: float | None = None  # inner score of the initial weights with a probed head: epoch 0
+    # That of the weights in the engine: the last one, or with patience that of the best inner score. Epoch 0 are the initial weights with
+    # a probed head.
+    selected: Epoch
     scoring_seconds: float = 0.0  # of the epochs before the last, since the last start
-
-    @property
-    def selected(self) -> Epoch:
-        if not self.selected_epoch:
-            return Epoch(0, nan, 0.0, None, self.start_inner)
-        return self.history[self.selected_epoch - 1]
 
 
 Event = StepsDone | Epoch | StepTimes | Trained  # StepTimes: the device waits for data too long
@@ -159,11 +154,12 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
                 raise
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)} of this fold model")
-    last = len(state.history)
-    selected = state.best_epoch if train.patience else last
-    if selected != last:
+    selected = state.history[-1]
+    if train.patience and state.best_epoch != selected.epoch:
         engine.load_weights(state.best_weights)
-    yield Trained(state.history, selected, state.start_inner, state.scoring_seconds)
+        before_training = Epoch(0, nan, 0.0, inner=state.start_inner)
+        selected = state.history[state.best_epoch - 1] if state.best_epoch else before_training
+    yield Trained(state.history, selected, state.scoring_seconds)
 
 
 def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
@@ -197,7 +193,7 @@ class _TrainingState:
     history: list[Epoch] = field(default_factory=list)
     best_weights: State = field(default_factory=dict)  # of the best epoch; empty without patience
     best_epoch: int = 0  # 0 = none yet, or the initial weights
-    start_inner: float | None = None  # see Trained
+    start_inner: float | None = None  # inner score of the initial weights with a probed head
     scoring_seconds: float = 0.0  # see Trained
 
     def start_saving(self, checkpoints: Checkpoints, engine: Engine) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
+from competition.images.batch_threads import BATCHES_AHEAD
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
@@ -16,10 +17,10 @@ LIMITS = (  # of a container: its limit, and the file with what its processes ha
 )
 
 
-def training_bytes(member: Member, batches_ahead: int) -> int:
+def training_bytes(member: Member) -> int:
     """Bytes that training this member on a CPU takes without the network's activations; less where an accelerator computes."""
     batch = member.train.batch * member.image_size**2 * 3
-    return PROCESS + batch * (batches_ahead + 1 + 4 * FLOAT_COPIES)
+    return PROCESS + batch * (BATCHES_AHEAD + 1 + 4 * FLOAT_COPIES)
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -42,9 +43,9 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return max(0, min(left))
 
 
-def memory_warning(name: str, member: Member, batches_ahead: int, available: int | None) -> str:
+def memory_warning(name: str, member: Member, available: int | None) -> str:
     """One sentence if the batches alone take more than is available; "" if not, or if that is unknown."""
-    needed = training_bytes(member, batches_ahead)
+    needed = training_bytes(member)
     if member.head is not None or available is None or needed <= available:
         return ""
     return (

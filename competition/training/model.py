@@ -5,7 +5,8 @@ The network of a regression returns values (B, 1) in the unit of the targets.
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +152,9 @@ def _plugin_features(builder: Any, images: Any, member: Member, classes: int) ->
 
 def _load_weights(model: keras.Model, member: Member) -> None:
     """Load member.weights, a .weights.h5 or .keras file, into the model."""
-    if member.weights == "none":
-        return
-    try:
-        with files.local_copy(member.weights) as weights:
+    if member.weights != "none":
+        with _weights_file(member) as weights:
             model.load_weights(weights)
-    except (ValueError, OSError) as error:
-        raise UserError(_weights_problem(member, error)) from None
 
 
 def small_cnn(images: Tensor, member: Member) -> Tensor:
@@ -185,9 +182,18 @@ def _application(images: Tensor, member: Member) -> Tensor:
     options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
+    with _weights_file(member) as weights:
+        backbone = constructor(weights=None if source == "none" else weights, **options)
+    scaling = next((key for key, names in NORMALISED.items() if member.architecture in names), "none")
+    return backbone(normalised(images, NORMALISATIONS[scaling], is_bgr=scaling == "bgr"))
+
+
+@contextmanager
+def _weights_file(member: Member) -> Iterator[str]:
+    """Path or name of the member's weights on this machine. Errors of what reads them inside the block become UserErrors."""
     try:
-        with files.local_copy(source) as weights:
-            backbone = constructor(weights=None if source == "none" else weights, **options)
+        with files.local_copy(member.weights) as weights:
+            yield weights
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
             raise MissingWeights(
@@ -196,18 +202,12 @@ def _application(images: Tensor, member: Member) -> Tensor:
             ) from None
         if not isinstance(error, ValueError | OSError):
             raise
-        raise UserError(_weights_problem(member, error)) from None
-    scaling = next((key for key, names in NORMALISED.items() if member.architecture in names), "none")
-    return backbone(normalised(images, NORMALISATIONS[scaling], is_bgr=scaling == "bgr"))
-
-
-def _weights_problem(member: Member, error: Exception) -> str:
-    alpha = f", alpha {member.alpha:g}" if member.architecture in ("MobileNet", "MobileNetV2") else ""
-    reason = " ".join(str(error).split())[:300]
-    return (
-        f"{member.architecture} with weights {member.weights!r}: the file is not one of {member.architecture}{alpha}; set "
-        f"architecture and alpha of the member to those of the file (Keras: {reason})"
-    )
+        alpha = f", alpha {member.alpha:g}" if member.architecture in ("MobileNet", "MobileNetV2") else ""
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"{member.architecture} with weights {member.weights!r}: the file is not one of {member.architecture}{alpha}; set "
+            f"architecture and alpha of the member to those of the file (Keras: {reason})"
+        ) from None
 
 
 def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:

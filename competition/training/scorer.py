@@ -1,7 +1,6 @@
 """What every trainer does with a fold model: predict its held-out rows and others, score them, and write its files."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ class FoldScorer(ABC):
         self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
     ) -> loop.Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
-        (trained,) = deque(self.train(fold, train, TrainingOptions(None, score_epochs)), maxlen=1)  # the last event
+        *_, trained = self.train(fold, train, TrainingOptions(None, score_epochs))
         assert isinstance(trained, loop.Trained)
         return trained
 
@@ -97,9 +96,9 @@ class FoldScorer(ABC):
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
-        if trained.selected_epoch not in self._scored:
-            self._scored = {trained.selected_epoch: self.held_out(fold)}
-        return self._scored[trained.selected_epoch]
+        if trained.selected.epoch not in self._scored:
+            self._scored = {trained.selected.epoch: self.held_out(fold)}
+        return self._scored[trained.selected.epoch]
 
     def held_out(self, fold: ExcludedFolds, places: np.ndarray | slice = slice(None)) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, under the identity view.  places: of the held-out rows.

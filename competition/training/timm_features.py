@@ -3,7 +3,7 @@
 Heads, folds, tuning and blend are those of every frozen-feature member. PyTorch takes no part after the features are stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from competition.config.errors import UserError, did_you_mean, how_to_install
 from competition.config.params import TIMM, Member
 from competition.ensemble.view_transforms import View
 from competition.training.backend import is_installed
-from competition.training.engine import PredictionBatches, apply_views, collect_probabilities
+from competition.training.engine import apply_views, collect_probabilities
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class TimmEngine:
         with torch.inference_mode():
             self.width = int(_features(self._network, torch.zeros((1, 3, size, size), device=self._device)).shape[1])
 
-    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
+    def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
         """(n, V, F) float32, the features; see Engine.probabilities."""
         import torch
 
@@ -53,7 +53,7 @@ class TimmEngine:
                     features.append(output.float().cpu().numpy())
             return np.stack(features, axis=1)
 
-        return collect_probabilities(batches, rows, features_of)
+        return collect_probabilities(batches, count, features_of)
 
 
 def _features(network: "Module", pixels: "torch.Tensor") -> "torch.Tensor":

@@ -126,7 +126,7 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
             at_step()
 
         device = start_device(job)
-        if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
+        if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
             job.echo(f"train {warning}")
         try:
             train_on(device, job, run, pending, step)

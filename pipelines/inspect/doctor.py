@@ -171,14 +171,14 @@ def disk(job: Job) -> Iterator[Finding]:
 
 def memory(job: Job) -> Iterator[Finding]:
     """What training batches take at least, against the memory that is available to this process."""
-    available, ahead = available_bytes(), job.params.device.batches_ahead
+    available = available_bytes()
     if available is None:
         return
     trained = {name: member for name, member in job.params.members.items() if member.head is None}
     for name, member in trained.items():
-        if warning := memory_warning(name, member, ahead, available):
+        if warning := memory_warning(name, member, available):
             yield Finding(warning, unsure=True)
-    most = max((training_bytes(member, ahead) for member in trained.values()), default=0)
+    most = max((training_bytes(member) for member in trained.values()), default=0)
     batches = f", batches take up to {most / 1e9:.1f} GB on a CPU, without the network" if trained else ""
     yield Finding(f"{available / 1e9:.1f} GB of memory available{batches}")
 

@@ -151,8 +151,8 @@ def test_a_container_leaves_its_limit_without_what_its_processes_hold(tmp_path: 
 
 def test_batches_that_do_not_fit_are_named_and_none_where_the_memory_is_unknown(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
-    assert memory_warning("cnn", LARGE, 3, 3 * GB) == memory_warning("cnn", LARGE, 3, None) == ""
-    assert "take 2.1 GB of memory beside the network, 1.0 GB are avail" in memory_warning("cnn", LARGE, 3, GB)
+    assert memory_warning("cnn", LARGE, 3 * GB) == memory_warning("cnn", LARGE, None) == ""
+    assert "take 2.1 GB of memory beside the network, 1.0 GB are avail" in memory_warning("cnn", LARGE, GB)
 
 
 def test_the_error_names_the_batch_and_twice_as_many_parts() -> None:

@@ -93,8 +93,8 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
     trained(trainer, 0)
     rows, size = np.arange(N), trainer.engine.predict_batch
     batches = list(prediction_batches(IMAGES.pixels, rows, size))
-    views = trainer.engine.probabilities(iter(batches), rows, get_views(["identity", "shift_up"]))
-    whole = np.concatenate([images for _, images in batches]).astype(np.float32)
+    views = trainer.engine.probabilities(iter(batches), N, get_views(["identity", "shift_up"]))
+    whole = np.concatenate(batches).astype(np.float32)
     logits = trainer.engine.model.predict(whole, batch_size=size, verbose=0)
     # Batch after batch: some processors round a softmax differently where it is of another number of rows.
     plain = np.concatenate([tf.nn.softmax(logits[first : first + size]) for first in range(0, len(logits), size)])
@@ -113,7 +113,7 @@ def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path) -> N
             break
         except Stopped:
             trained(trainer, 1, epochs=1)  # something else is trained in between
-    assert resumed.history == uninterrupted.history and resumed.selected_epoch == uninterrupted.selected_epoch
+    assert resumed.history == uninterrupted.history and resumed.selected.epoch == uninterrupted.selected.epoch
     assert_identical(state, after)
 
 
@@ -186,7 +186,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.3}  # which soon gets worse
     result, _ = trained(trainer, 0, Checkpoints(tmp_path, "x"), **settings)
     scores = [epoch.inner for epoch in result.history]
-    assert result.selected_epoch == 1 + int(np.argmax(scores)) < len(scores) and len(set(scores)) > 1
+    assert result.selected.epoch == 1 + int(np.argmax(scores)) < len(scores) and len(set(scores)) > 1
     train = replace(trainer.member.train, **settings)
     inner_rows, training_rows = trainer.rows.inner_validation(0, train), trainer.rows.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
