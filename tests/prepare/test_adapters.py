@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from competition.config.errors import UserError
 from competition.prepare import record_shards
 from competition.prepare.adapters import ADAPTERS, flowers, plants
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 # Adapter -> its settings, of a small copy where the competition is large.
 CASES = {

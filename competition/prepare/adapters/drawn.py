@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from competition.prepare import record_shards
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 FLOWER_PARTS = {"train": 1.0, "val": 3712 / 12753, "test": 7382 / 12753}  # images for each training image
 FLOWER_FILES = 16  # of each part

@@ -65,10 +65,7 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
 
     Soft labels and multi-label rows are other tasks, which taking the largest column would hide.
     """
-    try:
-        values = table[list(columns)].astype(float)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}; columns {first_few(columns)} should hold 0 and 1") from None
+    values = table[list(columns)].apply(pd.to_numeric, errors="coerce")
     wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
     if wrong.any():
         raise UserError(
