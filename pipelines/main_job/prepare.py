@@ -240,7 +240,10 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
 
 
 def lines_of_findings(tables: Mapping[str, pd.DataFrame], leak: str, policy: str, data: str) -> Iterator[str]:
-    """What is wrong with the images.  leak: of leaks.leak_sentence.  policy: prepare.label_conflicts.  data: the folder of the tables, for the lines."""
+    """What is wrong with the images.
+
+    leak: of leaks.leak_sentence.  policy: prepare.label_conflicts.  data: the folder of the tables, for the lines.
+    """
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
     if len(pairs):
         photos = f"{counted(len(pairs), 'pair')} of the same photo ({int(pairs['exact'].sum()):,} byte for byte)"

@@ -91,14 +91,16 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     """Return the content of the folder without reading an image."""
     files = ImageFiles(raw)
     table = table_of_labels(raw, files)
+    notes = unread_files_notes(raw, tables_too=not table)
     try:
         layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
     except UserError as error:
-        texts = sorted(path.name for path in raw.glob("*.txt"))
-        if table or not texts:
+        if table:
             raise
-        raise UserError(f"{error}; not read: {first_few(texts, 3)}: rename a table of labels to train.csv") from None
-    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_files_notes(raw)]
+        texts = first_few(sorted(path.name for path in raw.glob("*.txt")), 3)
+        notes += [f"not read: {texts}: rename a table of labels to train.csv"] if texts else []
+        raise UserError("; ".join([str(error), *notes])) from None
+    notes = [*([] if layout.test else [NO_TEST_NOTE]), *notes]
     competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
     return replace(layout, competition=competition)
 
