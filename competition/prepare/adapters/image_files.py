@@ -87,22 +87,25 @@ class ImageFiles:
                 path_of[row_id] = paths[0]
             else:
                 (ambiguous if paths else missing).append(row_id)
+        problems = []
         if missing:
             near = [row_id for row_id in missing if name_of[row_id].casefold() in self._folded]
             hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
             remedy = "add the files, or remove their rows from the table"
             if all(ADDRESS.match(row_id) for row_id in missing):
                 remedy = "images are read from files: download them under the last parts of their addresses"
-            raise UserError(
+            problems.append(
                 f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}, in column "
                 f"{id_column!r} (competition.id_column){hint}; {remedy}"
             )
         if ambiguous:
             files = first_few(self._by_name[name_of[ambiguous[0]]], 2)
-            raise UserError(
+            problems.append(
                 f"more than one file matches each of {counted(len(ambiguous), f'{part} id')} of the table, "
                 f"{first_few(ambiguous, 3)} (e.g. {files})"
             )
+        if problems:
+            raise UserError("\n".join(problems))
         return path_of
 
     def _names_of(self, ids: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.image_files import ImageFiles
-from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
+from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, raise_together, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,
     detect_target,
@@ -25,6 +26,7 @@ from competition.prepare.adapters.target_tables import (
     read_numbers,
     zeros_and_ones,
 )
+from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 SAMPLE = "sample_submission.csv"
@@ -102,6 +104,19 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
     target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
+    every_row = pd.DataFrame(
+        {
+            "id": [*train[id_column], *test[id_column]],
+            "part": ["train"] * len(train) + ["test"] * len(test),
+            "label": [*train.groupby(label_columns, sort=False).ngroup(), *[-1] * len(test)],
+        }
+    )
+    raise_together(
+        partial(_read_labels, table, target),
+        partial(files.find, train[id_column], "train", id_column),
+        partial(files.find, test[id_column], "test", id_column),
+        partial(require_different_ids, every_row),
+    )
     labels = _read_labels(table, target)
     has_empty_cells = sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
     competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
@@ -213,15 +228,10 @@ def _read_labels(table: LabelTable, target: Target) -> Labels:
     if len(columns) > 1:
         numbers = one_hot_labels(rows, columns, id_column, name)
         return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
-    column = rows[columns[0]]
-    bare = rows[id_column][column == ""]
-    if len(bare):
-        raise UserError(
-            f"{name}: {counted(len(bare), 'row')} without a value in {columns[0]!r}, {first_few(bare)}; every row needs one"
-        )
+    column = rows.set_index(id_column)[columns[0]]
     notes += _words_note(column) if target == "single" else []
     # With one column per class, the classes must have the order of the submission's columns.
-    values = table.known_classes or in_natural_order(sorted(set(column)))
+    values = table.known_classes or in_natural_order(sorted({*column} - {""}))
     names = tuple(table.class_names.get(value, value) for value in values)
     return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
 

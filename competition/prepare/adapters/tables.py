@@ -3,7 +3,7 @@
 import codecs
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -76,15 +76,38 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
 
 
 def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> list[int]:
-    """Return the number of each value in `label_values`. Unknown values raise UserError with the number of their rows."""
+    """Return the number of each value in `label_values`.
+
+    values: indexed by id.  Empty and unknown values raise one UserError with the number of their rows.
+    """
     numbers = {value: number for number, value in enumerate(label_values)}
-    unknown = ~values.isin(numbers.keys())
-    if unknown.any():
-        raise UserError(
-            f"{name}: {counted(int(unknown.sum()), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
-            f"{first_few(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
+    unknown = values[~values.isin(numbers.keys())]
+    bare, others = unknown[unknown == ""], unknown[unknown != ""]
+    problems = []
+    if len(bare):
+        problems.append(
+            f"{name}: {counted(len(bare), 'row')} without a value in {values.name!r}, {first_few(bare.index)}"
         )
+    if len(others):
+        problems.append(
+            f"{name}: {counted(len(others), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
+            f"{first_few(others.unique())}; if there is a classes.csv, it must list all classes"
+        )
+    if problems:
+        raise UserError("\n".join(problems))
     return [numbers[value] for value in values]
+
+
+def raise_together(*checks: Callable[[], object]) -> None:
+    """Run all checks, and raise one UserError with the lines of all that fail."""
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 def in_natural_order(values: Sequence[str]) -> list[str]:
