@@ -123,11 +123,9 @@ def folds_from(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     if absent:
         raise UserError(f"{len(absent)} of {len(saved)} images of {path.name} are not in raw/: {first_few(absent)}")
     rows = by_id.loc[saved["id"]]
-    changed = (rows[["bytes", "label"]].to_numpy() != saved[["bytes", "label"]].to_numpy()).any(axis=1)
-    if changed.any():
-        raise UserError(
-            f"{int(changed.sum())} of {len(saved)} images differ from those of {path.name}: {first_few(saved['id'][changed])}"
-        )
+    changed = saved["id"][(rows[["bytes", "label"]].to_numpy() != saved[["bytes", "label"]].to_numpy()).any(axis=1)]
+    if len(changed):
+        raise UserError(f"{len(changed)} of {len(saved)} images differ from those of {path.name}: {first_few(changed)}")
     return saved.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
 
 

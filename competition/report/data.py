@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.prepare.folds import share_errors, thin_classes
+from competition.prepare.folds import share_errors
 from competition.prepare.leaks import leak_sentence
 from competition.prepare.prepared import Prepared
 from competition.report.charts import bar_chart
@@ -43,7 +43,7 @@ def data_section(prepared: Prepared) -> Section:
         if is_long:
             titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
             blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
-        if thin := thin_classes(table):
+        if thin := table.index[(table == 0).any(axis=1)].tolist():
             listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
             blocks.append(
                 Text(

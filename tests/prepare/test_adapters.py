@@ -72,7 +72,7 @@ def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_
             record_shards.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
     for image_size, expected_id in ((0, "train512"), (192, "train192"), (512, "train512")):
         assert next(iter(flowers.rows(tmp_path, make_settings(image_size=image_size)))).id == expected_id
-    with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
+    with pytest.raises(UserError, match=r"224 was found, expected one of \[192, 512\]"):
         list(flowers.rows(tmp_path, make_settings(image_size=224)))
     shutil.rmtree(tmp_path / "tfrecords-jpeg-192x192" / "test")
     with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):

@@ -36,9 +36,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
             "folder of images per class, or images and a train.csv with ids and labels"
         )
     if settings.group_column:
-        raise UserError(
-            f"prepare.group_column: class folders have no {settings.group_column!r}; add a train.csv with it"
-        )
+        raise UserError(f"prepare.group_column: no class folder has {settings.group_column!r}; add a train.csv with it")
     target = settings.target or target_of_metric(settings.metric) or "single"
     if target in ("multi", "regression"):
         raise UserError(f"competition.target: {target} was asked for; class folders give one class each: add train.csv")
@@ -93,7 +91,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
     folders = {path: path.parts[1 if path.parts[0] in splits else 0 : -1] for path in labelled}
     if loose := [str(path) for path, above in folders.items() if not above]:
         raise UserError(
-            f"{counted(len(loose), 'image')} outside the class folders, {first_few(loose)}; move each into train/<class>/"
+            f"{counted(len(loose), 'image')} outside the class folders, {first_few(loose)}; move each there"
         )
     names: set[str] = set()  # of the first level of the training images
     for top in sorted(splits, key=lambda top: splits[top]) or [""]:  # train before val
@@ -107,9 +105,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
         names |= {folders[path][0] for path in part}
     level = level or _class_level(folders.values())
     if shallow := [str(path) for path, above in folders.items() if len(above) < level]:
-        raise UserError(
-            f"competition.class_level: {level} was found, {counted(len(shallow), 'image')} in fewer folders, {first_few(shallow)}"
-        )
+        raise UserError(f"competition.class_level: {level} was found, {first_few(shallow)} in fewer folders; lower it")
     return {str(path): above[level - 1] for path, above in folders.items()}
 
 

@@ -63,9 +63,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     Ids are external/<folder>/<path>, so that they differ from those of the competition.
     """
     if competition.target in ("multi", "regression"):
-        raise UserError(
-            f"prepare.external: {source} gives each image one class, the target is {competition.target}; leave it empty"
-        )
+        raise UserError(f"prepare.external: {source} has classes, the target is {competition.target}; leave it empty")
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)

@@ -153,15 +153,13 @@ def _find_id_column(
         for table_name, content in tables.items():
             if configured not in content:
                 raise UserError(
-                    f"competition.id_column: {table_name} has no column {configured!r}, it has {first_few(content)}"
+                    f"competition.id_column: {table_name} has no {configured!r}, it has {first_few(content)}"
                 )
         return configured
     shared = (table if test is None else test).columns.tolist()
     shared = [column for column in shared if column in table]
     if not shared and test is not None:
-        raise UserError(
-            f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
-        )
+        raise UserError(f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; rename one")
     shares = {column: files.known_share(table[column]) for column in shared}
     naming = max(shared, key=lambda column: shares[column])
     return naming if shares[naming] > 0.5 else shared[0]

@@ -47,9 +47,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         rows = []
         for row in filter(None, lines):
             if len(row) != len(header):
-                raise UserError(
-                    f"{path.name}, line {lines.line_num}: {counted(len(row), 'field')} under {len(header)} columns"
-                )
+                raise UserError(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
             rows.append(row)
     except csv.Error as error:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
