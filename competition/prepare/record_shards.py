@@ -91,7 +91,7 @@ def write(
                         f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; run make prepare FORCE=1"
                     ) from None
                 data = images.BLANK
-            features = {"id": row.id.encode(), "image": data, "class": int(labels[position])}
+            features: dict[str, bytes | int] = {"id": row.id.encode(), "image": data, "class": int(labels[position])}
             write_record(writers[shard], serialize_example(features))
             remaining[shard] -= 1
             if remaining[shard] == 0:

@@ -127,7 +127,7 @@ def read_example(serialized: bytes, where: str, required: Collection[str] = ("im
         if label == 0:
             raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
         label = label - 1 if label > 0 else None
-    return Record(label=label, image=content["image"], **texts)
+    return Record(texts["id"], label, content["image"], class_name=texts["class_name"])
 
 
 def write_record(file: BinaryIO, serialized: bytes) -> None:

@@ -91,7 +91,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
     folders = {path: path.parts[1 if path.parts[0] in splits else 0 : -1] for path in labelled}
     if loose := [str(path) for path, above in folders.items() if not above]:
         raise UserError(
-            f"{counted(len(loose), 'image')} outside the class folders, {first_few(loose)}; move each there"
+            f"{counted(len(loose), 'image')} outside the class folders, {first_few(loose)}; move each into train/<class>/"
         )
     names: set[str] = set()  # of the first level of the training images
     for top in sorted(splits, key=lambda top: splits[top]) or [""]:  # train before val
