@@ -21,7 +21,7 @@ from competition.config.params_file import load_params
 from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.images.labelled_images import Images
 from competition.prepare import record_shards
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 8

@@ -2,11 +2,6 @@
 
 It needs neither TensorFlow nor pandas. Every engine (processes, Apache Beam) calls this function with whole shards, so all
 engines write the same bytes. A shard is finished when its manifest exists; the manifest is written last.
-
-Records are read in the two common schemas of image Examples:
-
-    Kaggle:      id, image, class (from 0)                         test records have no class
-    TensorFlow:  image/filename, image/encoded, image/class/label (from 1), image/class/text
 """
 
 import json
@@ -22,15 +17,7 @@ from PIL import Image, features
 
 from competition.config.errors import UserError, counted
 from competition.prepare import decoding as images
-from competition.prepare.tfrecord_format import (
-    image_example,
-    parse_example,
-    read_records,
-    required_value,
-    single_value,
-    text_value,
-    write_record,
-)
+from competition.prepare.tfrecord_format import read_example, read_records, serialize_example, write_record
 from competition.storage import files
 
 FORMAT = 1  # increase it when equal input would give other bytes
@@ -162,7 +149,7 @@ def convert_shard(shard: Shard, recipe: Recipe) -> Outcome:
                     continue
                 label = row.label if row.label >= 0 else None
                 for output, image in zip(outputs, encoded, strict=True):
-                    write_record(output, image_example(row.id, image, label))
+                    write_record(output, serialize_example({"id": row.id.encode(), "image": image, "class": label}))
                 records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
         if not records:
             raise UserError(f"{shard.part}-{shard.name}: none of its {counted(len(shard.rows), 'image')} can be read")
@@ -189,7 +176,8 @@ def verify_file(path: Path, name: str, expected: Sequence[tuple[str, int, str]])
         for number, (_, serialized) in enumerate(read_records(file, name), 1):
             where = f"{name}, record {number - 1}"
             record = read_example(serialized, where)
-            actual = (record.id, record.label, sha256(record.image).hexdigest())
+            label = -1 if record.label is None else record.label
+            actual = (record.id, label, sha256(record.image).hexdigest())
             if number > len(expected) or actual != expected[number - 1]:
                 raise UserError(f"{where}: it differs from what was written; check the disk")
     if number != len(expected):
@@ -223,29 +211,3 @@ def encoded_at_sizes(row: SourceImage, recipe: Recipe, dropped: list[str], repla
                 f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
             ) from None
     return [images.encode(picture, recipe.kind, quality=recipe.quality) for picture in pictures]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRecord:
-    """id: "" if the record has none.  label: class number from 0, -1 = none.  class_name: "" = not stated.  image: encoded."""
-
-    id: str
-    label: int
-    class_name: str
-    image: bytes
-
-
-def read_example(serialized: bytes, where: str) -> SourceRecord:
-    """Return the content of a record in either schema.  where: name of the record in error messages.  Raises UserError."""
-    values = parse_example(serialized, where)
-    if "image" in values:
-        image, label = required_value(values, "image", bytes, where), single_value(values, "class", int, where)
-        return SourceRecord(text_value(values, "id", where), -1 if label is None else label, "", image)
-    image = required_value(values, "image/encoded", bytes, where)
-    label = single_value(values, "image/class/label", int, where)
-    # ImageNet's scripts reserve 0 for a background class that no image has; a test set may be labelled with -1.
-    if label == 0:
-        raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
-    number = label - 1 if label is not None and label > 0 else -1
-    class_name = text_value(values, "image/class/text", where)
-    return SourceRecord(text_value(values, "image/filename", where), number, class_name, image)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert.shard import SourceImage, read_example
+from competition.convert.shard import SourceImage
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters import ADAPTERS, folder
 from competition.prepare.adapters.class_folders import split_named
@@ -17,7 +17,7 @@ from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_comp
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.decoding import SUFFIXES
-from competition.prepare.tfrecord_format import read_records
+from competition.prepare.tfrecord_format import read_example, read_records
 from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
@@ -100,15 +100,15 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
                 where = f"{path}, record {number}"
                 record = read_example(serialized, where)
                 row_id = record.id or f"{PurePosixPath(path).name.split('.')[0]}-{number}"
-                label = -1 if part == "test" else record.label
-                if part != "test" and label < 0:
+                if part != "test" and record.label is None:
                     raise UserError(f"{where}: it has no label; only files of the part test may lack labels")
-                if record.label >= 0 and record.class_name:
+                if record.label is not None and record.class_name:
                     known = name_of.setdefault(record.label, record.class_name)
                     if known != record.class_name:
                         raise UserError(
                             f"{where}: class {record.label + 1} is called {record.class_name!r} here and {known!r} before"
                         )
+                label = -1 if part == "test" or record.label is None else record.label
                 rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
     if not rows["train"]:
         raise UserError(f"convert.source: {len(paths)} TFRecord files found in {source}, none belongs to part train")

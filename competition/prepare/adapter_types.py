@@ -110,13 +110,9 @@ class Competition(Block):
         columns = 1 if self.predicts == "label" else len(self.classes)
         is_zero_one = self.target == "multi" and len(self.prediction_columns) == len(self.classes)
         if len(self.prediction_columns) != columns and not is_zero_one:
-            raise UserError(
-                f"{self.name}: {len(self.prediction_columns)} prediction columns, a submission of {self.predicts} has {columns}"
-            )
+            raise UserError(f"{self.name}: {len(self.prediction_columns)} prediction columns, expected {columns}")
         if self.id_column in self.prediction_columns:
-            raise UserError(
-                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; rename one of them"
-            )
+            raise UserError(f"{self.name}: {self.id_column!r} is a column of ids and of predictions; rename one")
 
     @property
     def targets(self) -> Targets:
@@ -214,9 +210,7 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
     if settings.predicts not in ("", own):
         raise UserError(f"competition.predicts: {settings.predicts} was asked for, expected {own}; leave it empty")
     if settings.target not in ("", "single"):
-        raise UserError(
-            f"competition.target: {settings.target} was asked for, {settings.adapter} has one class per image; leave it empty"
-        )
+        raise UserError(f"competition.target: {settings.target} was found; leave it empty for {settings.adapter}")
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,12 @@ def _encoded(column: pd.Series, cells: pd.Series, name: str) -> np.ndarray:
     filled = column[column != ""]
     numbers = pd.to_numeric(filled, errors="coerce")
     if len(filled) and np.isfinite(numbers).all():
-        least, largest = numbers.min(), numbers.max()
-        scaled = (pd.to_numeric(cells, errors="coerce") - least) / ((largest - least) or 1.0)
-        is_empty = scaled.isna()
-        features = [scaled.fillna((numbers.mean() - least) / ((largest - least) or 1.0))]
-        return np.stack([*features, *([is_empty] if is_empty.any() or len(filled) < len(column) else [])], 1).astype(
-            np.float32
-        )
+        least, span = numbers.min(), (numbers.max() - numbers.min()) or 1.0
+        scaled = (pd.to_numeric(cells, errors="coerce") - least) / span
+        features = [scaled.fillna((numbers.mean() - least) / span)]
+        if scaled.isna().any() or len(filled) < len(column):
+            features.append(scaled.isna())
+        return np.stack(features, 1).astype(np.float32)
     values = sorted(set(filled))
     if len(values) > MOST_VALUES:
         raise UserError(

@@ -34,7 +34,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
     if np.bincount(labels).max() < folds:
         raise UserError(f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()}")
     fold = np.full(len(index), -1)
-    with warnings.catch_warnings():  # `thin_classes` reports rare classes by name
+    with warnings.catch_warnings():  # make prepare reports rare classes by name
         warnings.filterwarnings("ignore", message="The least populated class")
         splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(labels, labels, groups)
         for number, (_, held_out) in enumerate(splits):
@@ -66,8 +66,3 @@ def share_errors(support: pd.DataFrame) -> np.ndarray:
     """Return, per fold (K,), the sum over classes of |class share in the fold - overall class share|: 0 is best, 2 worst."""
     table = support.to_numpy(float)
     return np.abs(table / table.sum(0) - table.sum(1, keepdims=True) / table.sum()).sum(0)
-
-
-def thin_classes(support: pd.DataFrame) -> list[int]:
-    """Return the classes without a row in some fold; that fold's macro-F1 counts them as 0."""
-    return [int(number) for number in support.index[(support == 0).any(axis=1)]]

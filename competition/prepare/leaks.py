@@ -1,7 +1,5 @@
 """Leaks: test images among the training images (listed, with a bound of their effect) and leaking external images (removed)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -17,26 +15,6 @@ MEETINGS = (
     ("train", "external"),
     ("val", "external"),
 )
-
-
-@dataclass(frozen=True)
-class Inflation:
-    """What leaked test rows can add to a test score, for any model: a bound for accuracy, about as much for macro recall."""
-
-    touched: int  # test rows whose photo also appears with a label
-    rows: int  # all test rows
-    accuracy: float  # touched / rows: all wrong without the leak, all right with it
-    macro_recall: float  # mean over classes of min(1, t_c / n_c); macro-F1 moves about as much
-
-    def sentence(self, kind: TargetKind) -> str:
-        """The leak in one sentence; what it can add is stated for classes only."""
-        text = f"{self.touched:,} of {self.rows:,} test images are also labelled images"
-        if kind != "single":
-            return text
-        return (
-            f"{text}: worth at most {self.accuracy:.4f} of accuracy, and about "
-            f"{self.macro_recall:.4f} of macro recall or macro-F1 if test classes are as frequent as those of the training rows"
-        )
 
 
 def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
@@ -56,19 +34,28 @@ def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflation:
-    """Return what the leaked test rows can add.
+def leak_sentence(index: pd.DataFrame, leaks: pd.DataFrame, classes: int, kind: TargetKind) -> str:
+    """What the leaked test rows can add to a test score, for any model, in one sentence; "" without any.
 
-    accuracy: T / N, with T touched rows of N test rows.  macro recall: (1/C) sum_c min(1, t_c / n_c), with t_c touched
-    rows whose match has class c and n_c = N * (share of class c in train), because the test labels are unknown.
+    Accuracy: T / N, with T touched rows of N test rows: all wrong without the leak, all right with it. Macro recall, and macro-F1
+    about as much: (1/C) sum_c min(1, t_c / n_c), with t_c touched rows whose match has class c and n_c = N * (share of class c in
+    train), because the test labels are unknown. Both are stated for classes only.
     """
     test = leaks[leaks["kind"].str.startswith("test in ")].drop_duplicates("id")
     rows = int((index["part"] == "test").sum())
+    text = f"{len(test):,} of {rows:,} test images are also labelled images"
+    if test.empty or kind != "single":
+        return "" if test.empty else text
     train = np.bincount(index.loc[index["part"] == "train", "label"], minlength=classes)
     expected = rows * train / max(train.sum(), 1)
     touched = np.bincount(test["label"], minlength=classes)
-    gain = np.minimum(1, np.divide(touched, expected, out=(touched > 0).astype(float), where=expected > 0))
-    return Inflation(len(test), rows, len(test) / max(rows, 1), float(gain.mean()))
+    macro_recall = np.minimum(
+        1, np.divide(touched, expected, out=(touched > 0).astype(float), where=expected > 0)
+    ).mean()
+    return (
+        f"{text}: worth at most {len(test) / rows:.4f} of accuracy, and about "
+        f"{macro_recall:.4f} of macro recall or macro-F1 if test classes are as frequent as those of the training rows"
+    )
 
 
 def without_leaking_external(index: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -15,25 +15,10 @@ from competition.config.errors import UserError, counted, first_few
 from competition.config.faults import fault_point
 from competition.prepare import decoding as images
 from competition.prepare.adapter_types import Row
-from competition.prepare.tfrecord_format import (
-    image_example,
-    parse_example,
-    read_records,
-    required_value,
-    text_value,
-    write_record,
-)
+from competition.prepare.tfrecord_format import Record, read_example, read_records, serialize_example, write_record
 from competition.storage import files
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    id: str
-    label: int | None  # None: the record has no class
-    image: bytes
-    offset: int = 0  # of the image in the file that it was read from, bytes
 
 
 def read(paths: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -48,14 +33,12 @@ def read_shard(path: str, labelled: bool) -> Iterator[Record]:
     name = path.rsplit("/", 1)[-1]
     if not files.exists(path):
         raise UserError(f"{path}: no such file; make download fetches it again")
+    required = ("id", "image", "label") if labelled else ("id", "image")
     with files.opened(path) as file:
         for number, (offset, serialized) in enumerate(read_records(file, name)):
-            where = f"{name}, record {number}"
-            values = parse_example(serialized, where)
-            image = required_value(values, "image", bytes, where)
-            label = required_value(values, "class", int, where) if labelled else None
-            required_value(values, "id", bytes, where)
-            yield Record(text_value(values, "id", where), label, image, offset + serialized.index(image))
+            record = read_example(serialized, f"{name}, record {number}", required)
+            label = record.label if labelled else None
+            yield replace(record, label=label, offset=offset + serialized.index(record.image))
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:
@@ -63,7 +46,8 @@ def write_shard(path: str, records: Iterable[Record]) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).open("wb") as file:
         for record in records:
-            write_record(file, image_example(record.id, record.image, record.label))
+            features = {"id": record.id.encode(), "image": record.image, "class": record.label}
+            write_record(file, serialize_example(features))
 
 
 def write(
@@ -107,7 +91,8 @@ def write(
                         f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; run make prepare FORCE=1"
                     ) from None
                 data = images.BLANK
-            write_record(writers[shard], image_example(row.id, data, int(labels[position])))
+            features: dict[str, bytes | int] = {"id": row.id.encode(), "image": data, "class": int(labels[position])}
+            write_record(writers[shard], serialize_example(features))
             remaining[shard] -= 1
             if remaining[shard] == 0:
                 writers.pop(shard).close()

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 LEAST = 50  # smallest number of rows of each part
-FITTED = 10_000  # largest number of rows of each part that one regression is fitted on
 FOLDS = 5
 INVERSE_STRENGTH = 0.03  # C of the logistic regression on standardised descriptors
 ITERATIONS = 50  # Newton steps; three to ten are needed
@@ -77,20 +76,13 @@ def auc_with_error(negative: np.ndarray, positive: np.ndarray) -> tuple[float, f
 def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """(N,) log odds of "is a test row", each by a model fitted without the row's group; both parts have equal weight."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     values = (embedding - embedding.mean(0)) / (embedding.std(0) + 1e-6)
-    logits, rng = np.zeros(len(values)), np.random.default_rng(0)
     _, group = np.unique(groups, return_inverse=True)
-    fold = (rng.permutation(group.max() + 1) % FOLDS)[group]
-    for number in range(FOLDS):
-        fit_rows, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        parts = [fit_rows[is_test[fit_rows] == part] for part in (False, True)]
-        samples = [rows if len(rows) <= FITTED else rng.choice(rows, FITTED, replace=False) for rows in parts]
-        chosen = np.concatenate(samples)
-        fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
-        fitted.fit(values[chosen], is_test[chosen])
-        logits[held_out] = fitted.decision_function(values[held_out])
-    return logits
+    fold = (np.random.default_rng(0).permutation(group.max() + 1) % FOLDS)[group]
+    model = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
+    return cross_val_predict(model, values, is_test, cv=PredefinedSplit(fold), method="decision_function")
 
 
 def sheet_tiles(odds: pd.DataFrame) -> dict[str, str]:

@@ -2,14 +2,20 @@
 
 A record is: length (8 bytes, little endian), masked CRC32C of the length (4), the serialized Example, its masked CRC32C (4).
 Needs neither TensorFlow nor pandas, which the environment of Apache Beam lacks.
+
+Records are read in the two common schemas of image Examples:
+
+    Kaggle:      id, image, class (from 0)                         test records have no class
+    TensorFlow:  image/filename, image/encoded, image/class/label (from 1), image/class/text
 """
 
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
@@ -24,8 +30,14 @@ except ImportError:  # some images of Kaggle; see numpy_crc32c
         return numpy_crc32c(data)
 
 
-Values = Mapping[str, Sequence[bytes | int | float]]  # feature -> its values
-T = TypeVar("T", bytes, int)
+# Field of Record -> the feature that holds it, and the type of its only value.
+KAGGLE_SCHEMA: dict[str, tuple[str, type]] = {"id": ("id", bytes), "image": ("image", bytes), "label": ("class", int)}
+TENSORFLOW_SCHEMA: dict[str, tuple[str, type]] = {
+    "id": ("image/filename", bytes),
+    "image": ("image/encoded", bytes),
+    "label": ("image/class/label", int),  # from 1
+    "class_name": ("image/class/text", bytes),
+}
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 HEAD, TAIL = 12, 4  # bytes around the Example
 LARGEST = 2**31 - 1  # bytes of one Example, protobuf's own limit
@@ -58,64 +70,64 @@ message_type {
 AGAIN = "fetch or write the file again (make download FORCE=1 fetches the files of a competition)"
 
 
-def serialize_example(features: Mapping[str, bytes | int]) -> bytes:
-    """Return the serialized tf.train.Example with one value per feature.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The content of one Example."""
+
+    id: str  # "" if it has none
+    label: int | None  # class number from 0; None: the record has no class
+    image: bytes
+    offset: int = 0  # of the image in the file that it was read from, bytes
+    class_name: str = ""  # "" = not stated
+
+
+def serialize_example(features: Mapping[str, bytes | int | None]) -> bytes:
+    """Return the serialized tf.train.Example with one value per feature; features without a value (None) are left out.
 
     Features are ordered by name, so that equal features give equal bytes.
     """
     example = _example_class()()
     for name, value in features.items():
-        feature = example.features.feature[name]
-        (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
+        if value is not None:
+            feature = example.features.feature[name]
+            (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
     return bytes(example.SerializeToString(deterministic=True))
 
 
-def image_example(row_id: str, image: bytes, label: int | None) -> bytes:
-    """Return the Example of Kaggle's flower competition, with the features id, image and (unless None) class."""
-    return serialize_example({"id": row_id.encode(), "image": image, **({} if label is None else {"class": label})})
+def read_example(serialized: bytes, where: str, required: Collection[str] = ("image",)) -> Record:
+    """Return the content of an Example in either schema.
 
-
-def parse_example(serialized: bytes, where: str) -> Values:
-    """Return the values of all features. where: name of the record in error messages. Raises UserError."""
+    where: name of the record in error messages.  required: fields of Record that it must have.
+    Raises UserError for other bytes, and for a feature that is missing, repeated or of another type.
+    """
     try:
-        example = _example_class().FromString(serialized)
+        features = _example_class().FromString(serialized).features.feature
     except message.DecodeError:
         raise UserError(f"{where}: not a tf.train.Example; a record with an encoded image was expected") from None
-    values = {}
-    for name, feature in example.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        values[name] = list(getattr(feature, kind).value) if kind else []
-    return values
-
-
-def single_value(values: Values, key: str, kind: type[T], where: str) -> T | None:
-    """Return the only value of a feature; None if it is absent. Raises UserError if it has several or one of another type."""
-    content = values.get(key, [])
-    if not content:
-        return None
-    if len(content) != 1 or not isinstance(content[0], kind):
-        raise UserError(
-            f"{where}: feature {key!r} has {len(content)} values of type {type(content[0]).__name__}, one {kind.__name__} was expected"
-        )
-    return content[0]
-
-
-def required_value(values: Values, key: str, kind: type[T], where: str) -> T:
-    """Return the only value of a feature. Raises UserError if it is absent, has several values or one of another type."""
-    value = single_value(values, key, kind, where)
-    if value is None:
-        listed = ", ".join(sorted(values)) or "none"
-        raise UserError(f"{where}: feature {key!r} is missing; features {listed} were found")
-    return value
-
-
-def text_value(values: Values, key: str, where: str) -> str:
-    """Return the only value of a feature as text; "" if it is absent. Raises UserError."""
-    data = single_value(values, key, bytes, where) or b""
+    is_kaggle = "image" in features
+    content: dict[str, Any] = {}
+    for field, (key, kind) in (KAGGLE_SCHEMA if is_kaggle else TENSORFLOW_SCHEMA).items():
+        list_name = features[key].WhichOneof("kind") if key in features else None
+        values = list(getattr(features[key], list_name).value) if list_name else []
+        if not values and field in required:
+            listed = ", ".join(sorted(features)) or "none"
+            raise UserError(f"{where}: feature {key!r} is missing; features {listed} were found")
+        if values and (len(values) != 1 or not isinstance(values[0], kind)):
+            raise UserError(
+                f"{where}: feature {key!r} has {len(values)} values of type {type(values[0]).__name__}, one {kind.__name__} was expected"
+            )
+        content[field] = values[0] if values else None
     try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{where}: feature {key!r} is not UTF-8 text: {data[:20]!r}") from None
+        texts = {field: (content.get(field) or b"").decode("utf-8") for field in ("id", "class_name")}
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: its id or class name is not UTF-8 text: {error.object[:20]!r}") from None
+    label = content["label"]
+    if not is_kaggle and label is not None:
+        # ImageNet's scripts reserve 0 for a background class that no image has; a test set may be labelled with -1.
+        if label == 0:
+            raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
+        label = label - 1 if label > 0 else None
+    return Record(texts["id"], label, content["image"], class_name=texts["class_name"])
 
 
 def write_record(file: BinaryIO, serialized: bytes) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.prepare.folds import share_errors, thin_classes
-from competition.prepare.leaks import inflation
+from competition.prepare.folds import share_errors
+from competition.prepare.leaks import leak_sentence
 from competition.prepare.prepared import Prepared
 from competition.report.charts import bar_chart
 from competition.report.page import Block, Charts, Section, Table, Text
@@ -43,7 +43,7 @@ def data_section(prepared: Prepared) -> Section:
         if is_long:
             titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
             blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
-        if thin := thin_classes(table):
+        if thin := table.index[(table == 0).any(axis=1)].tolist():
             listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
             blocks.append(
                 Text(
@@ -85,8 +85,8 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     absent = [name for name, findings in names.items() if not len(findings)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
     if len(leaks):
-        bound = inflation(prepared.index, leaks, competition.label_count)
-        blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
+        bound = leak_sentence(prepared.index, leaks, competition.label_count, competition.targets.kind)
+        blocks += [Text([f"LEAK: {bound}."], True)] if bound else []
         shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
         columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}
         blocks.append(findings_table(shown, columns, 5, "Test images among the labelled ones"))

@@ -31,12 +31,6 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def check_scheme(path: str) -> None:
-    """Raise UserError if nothing that is installed reads this address. Local paths and gs:// always pass."""
-    if is_remote(path):
-        _fsspec(path)
-
-
 def read_bytes(path: str) -> bytes:
     with opened(path) as file:
         return file.read()

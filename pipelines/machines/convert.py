@@ -51,9 +51,7 @@ def run(job: Job) -> None:
     recipe = recipe_of(job, params)
     source = read_source(recipe.source, settings_of(job.params))
     if source.competition.targets.kind != "single":
-        raise UserError(
-            f"make convert writes one class per image, the target is {source.competition.target}: train from the images themselves"
-        )
+        raise UserError(f"make convert writes classes, the target is {source.competition.target}: train from images")
     shards = plan_shards(source, recipe, params)
     job.echo(*(f"convert: {note}" for note in source.competition.notes))
     number = Counter(shard.part for shard in shards)
@@ -89,8 +87,6 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     if not files.is_remote(source) and not Path(source).is_dir():
         raise UserError(f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://...")
     target = job.options.target or params.target or str(job.path("converted"))
-    for path in (source, target):
-        files.check_scheme(path)
     source, target = (
         path.rstrip("/") if files.is_remote(path) else str(Path(path).resolve()) for path in (source, target)
     )

@@ -9,7 +9,6 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import Prepare
-from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import (
     Stored,
@@ -191,7 +190,7 @@ def build_index(
         "conflicts.csv": duplicates.conflicts(table, competition),
         "leaks.csv": leaks.find_leaks(table),
     }
-    inflation = leaks.inflation(table, tables["leaks.csv"], competition.label_count)
+    leak = leaks.leak_sentence(table, tables["leaks.csv"], competition.label_count, competition.targets.kind)
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
     table = duplicates.without_conflicts(table, params.label_conflicts, competition)
     table, unreadable = index.without_bad_images(table, params.bad_images)
@@ -207,8 +206,7 @@ def build_index(
         table["group"] = folds.merge_equal_names(table, names)
     table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets, grouped_by)
     data, policy = display_path(job.path("data")), params.label_conflicts
-    lines = lines_of_findings(tables, inflation, competition.targets.kind, policy, data)
-    job.echo(*(f"prepare: {line}" for line in lines))
+    job.echo(*(f"prepare: {line}" for line in lines_of_findings(tables, leak, policy, data)))
     return table, tables, descriptors
 
 
@@ -232,7 +230,7 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
     if job.options.verbose:
         error, file = folds.share_errors(support).max(), display_path(job.path("data", "support.csv"))
         yield f"{support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: {file}"
-    if thin := folds.thin_classes(support):
+    if thin := support.index[(support == 0).any(axis=1)].tolist():  # the macro-F1 of that fold counts them as 0
         without = counted(len(thin), "class", "classes")
         yield f"{without} without a row in some fold, e.g. {names[thin[0]]}: the score there is a guess"
     rows_of = dict(zip(names, rows))
@@ -241,10 +239,11 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
     yield from small_class_warning(labels, len(names))
 
 
-def lines_of_findings(
-    tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind, policy: str, data: str
-) -> Iterator[str]:
-    """What is wrong with the images.  policy: prepare.label_conflicts.  data: the folder of the tables, for the lines."""
+def lines_of_findings(tables: Mapping[str, pd.DataFrame], leak: str, policy: str, data: str) -> Iterator[str]:
+    """What is wrong with the images.
+
+    leak: of leaks.leak_sentence.  policy: prepare.label_conflicts.  data: the folder of the tables, for the lines.
+    """
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
     if len(pairs):
         photos = f"{counted(len(pairs), 'pair')} of the same photo ({int(pairs['exact'].sum()):,} byte for byte)"
@@ -252,8 +251,8 @@ def lines_of_findings(
     if len(conflicts):
         photos = f"{counted(conflicts['group'].nunique(), 'photo')} with two labels"
         yield f"{photos} (prepare.label_conflicts: {policy}): {data}/conflicts.csv"
-    if inflation.touched:
-        yield f"LEAK {inflation.sentence(kind)}: {data}/leaks.csv"
+    if leak:
+        yield f"LEAK {leak}: {data}/leaks.csv"
     if removed := len(tables["external_removed.csv"]):
         yield f"removed {counted(removed, 'external image')} that the competition has, too: {data}/external_removed.csv"
     tests = int((unreadable["part"] == "test").sum())

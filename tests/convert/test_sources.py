@@ -8,7 +8,7 @@ from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, codecs, convert_shard
 from competition.convert.sources import read_source
 from competition.prepare import record_shards
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 OPTIONS = replace(PLAIN, adapter="folder")
 
@@ -64,7 +64,7 @@ def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp
         ({"image/class/text": b"oak"}, "class 2 is called 'oak' here and 'tulip' before"),
         ({"image/class/label": b"2"}, "feature 'image/class/label' has 1 values of type bytes, one int was expected"),
         ({"image/encoded": 3}, "feature 'image/encoded' has 1 values of type int"),
-        ({"image/filename": b"\xff"}, "feature 'image/filename' is not UTF-8"),
+        ({"image/filename": b"\xff"}, "its id or class name is not UTF-8"),
         ({"image/filename": b"n01"}, "1 id of several rows, 'n01'"),
     ],
 )

@@ -17,7 +17,7 @@ from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.kaggle import archive
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.decoding import BadImage, decode
-from competition.prepare.tfrecord_format import parse_example, read_records
+from competition.prepare.tfrecord_format import read_example, read_records
 
 MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
 FOLDER = Path(tempfile.mkdtemp(prefix="goldfold-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
@@ -63,7 +63,7 @@ def external(name: str, data: bytes) -> None:
 
 def tfrecord(data: bytes) -> None:
     for offset, serialized in read_records(io.BytesIO(data), "00-1.tfrec"):
-        parse_example(serialized, f"record at {offset}")
+        read_example(serialized, f"record at {offset}")
 
 
 def image(data: bytes) -> None:

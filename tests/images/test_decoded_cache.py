@@ -17,7 +17,7 @@ from competition.images.decoded_cache import CacheBudget, RecordedImages, decode
 from competition.images.decoded_rows import PixelFile, Stream, is_streamed
 from competition.prepare import record_shards
 from competition.prepare.decoding import decode
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 from competition.storage import files
 
 N, SIZE = 9, 16

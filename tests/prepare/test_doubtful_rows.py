@@ -57,12 +57,13 @@ def test_each_leak_between_two_parts_is_listed_once_with_an_exact_copy_preferred
     assert several[["id", "match", "label", "exact"]].to_numpy().tolist() == [["t", "b", 1, True]]
 
 
-def test_inflation_is_computed_over_rows_and_over_classes():
+def test_what_leaks_can_add_is_computed_over_rows_and_over_classes():
     index = table(SMALL)
-    inflation = leaks.inflation(index, leaks.find_leaks(index), classes=2)
-    assert (inflation.touched, inflation.rows, inflation.accuracy) == (3, 4, 0.75)
-    # Class 0 is half of train, so 2 of 4 test rows; all are touched. Class 1: none.
-    assert inflation.macro_recall == pytest.approx((1 + 0) / 2)
+    sentence = leaks.leak_sentence(index, leaks.find_leaks(index), 2, "single")
+    assert sentence.startswith("3 of 4 test images are also labelled images: worth at most 0.7500 of accuracy")
+    assert (
+        "about 0.5000 of macro recall" in sentence
+    )  # class 0, half of train, so 2 of 4 test rows: all touched. Class 1: none
 
 
 def test_external_photos_that_occur_in_the_competition_are_removed_and_listed():

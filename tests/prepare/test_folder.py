@@ -141,6 +141,24 @@ def test_inconsistent_sources_are_errors_with_counts_and_names(make_source, read
         read(make_source({} if tables is None else {**TABLES, **tables}, images))
 
 
+def test_all_mistakes_of_a_table_are_named_in_one_error_with_a_line_for_each_kind(make_source, read):
+    tables = {
+        "train.csv": "id,label\n001,cat\n002,dog\n002,cat\ngone,dog\nNA,\n",
+        "sample_submission.csv": "id,label\n1e5,cat\nlost,cat\n",
+    }
+    with pytest.raises(UserError) as error:
+        read(make_source(tables, [*IMAGES, "train/001.png"]))
+    starts = [
+        "train.csv: 1 row without a value in 'label', 'NA'",
+        "no file was found for 1 train image of the table, 'gone'",
+        "more than one file matches each of 1 train id of the table, '001'",
+        "no file was found for 1 test image of the table, 'lost'",
+        "1 id of several rows of the tables, '002', with different labels in 1 of them",
+    ]
+    lines = str(error.value).splitlines()
+    assert len(lines) == 5 and all(map(str.startswith, lines, starts))
+
+
 def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings):
     with pytest.raises(UserError, match=r"a directory or a .zip file expected"):
         folder.download(tmp_path / "raw", make_settings(source=str(tmp_path / "nothing")), no_network)

@@ -9,7 +9,7 @@ from data_fixtures import encode_image, row, synthetic_image
 from competition.config.errors import UserError
 from competition.prepare import decoding as images
 from competition.prepare import folds, index, record_shards, tfrecord_format
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 
 def record(serialized: bytes) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
 from competition.prepare.adapter_types import Competition, Layout, Settings
-from competition.prepare.adapters.image_files import image_paths, nested_tables_note, unread_files_notes
+from competition.prepare.adapters.image_files import image_paths
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.decoding import FORMAT_NAMES
 from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
@@ -34,22 +34,15 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         raise UserError(
             f"neither a table nor a {FORMAT_NAMES} image was found in competition.source; it should hold one "
             "folder of images per class, or images and a train.csv with ids and labels"
-            + "".join(f"; {note}" for note in unread_files_notes(raw))
         )
     if settings.group_column:
-        raise UserError(
-            f"prepare.group_column: class folders have no {settings.group_column!r}; add a train.csv with it"
-        )
+        raise UserError(f"prepare.group_column: no class folder has {settings.group_column!r}; add a train.csv with it")
     target = settings.target or target_of_metric(settings.metric) or "single"
     if target in ("multi", "regression"):
         raise UserError(f"competition.target: {target} was asked for; class folders give one class each: add train.csv")
     splits = _split_folders(paths)
     test = [str(path) for path in paths if splits.get(path.parts[0]) == "test"]
-    tables = [note for note in [nested_tables_note(raw)] if note]
-    try:
-        class_of = _classes_of_images(paths, splits, settings.class_level)
-    except UserError as error:
-        raise UserError("; ".join([str(error), *tables])) from None
+    class_of = _classes_of_images(paths, splits, settings.class_level)
     names = in_natural_order(sorted(set(class_of.values())))
     ignored = len(paths) - len(class_of) - len(test)
     columns = names if settings.predicts == "probabilities" else [settings.label_column or "label"]
@@ -65,7 +58,6 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         label_values=tuple(names),
         notes=(
             f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files",
-            *tables,
             *([f"{counted(ignored, 'image')} outside train/, val/ and test/ ignored"] if ignored else []),
         ),
     )
@@ -113,9 +105,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
         names |= {folders[path][0] for path in part}
     level = level or _class_level(folders.values())
     if shallow := [str(path) for path, above in folders.items() if len(above) < level]:
-        raise UserError(
-            f"competition.class_level: {level} was found, {counted(len(shallow), 'image')} in fewer folders, {first_few(shallow)}"
-        )
+        raise UserError(f"competition.class_level: {level} was found, {first_few(shallow)} in fewer folders; lower it")
     return {str(path): above[level - 1] for path, above in folders.items()}
 
 

@@ -20,7 +20,7 @@ from competition.prepare.adapters.raw_files import sample as sample
 from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
-from competition.prepare.record_shards import Record
+from competition.prepare.tfrecord_format import Record
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SIZE = 32  # pixels: each of the 8 x 8 becomes 4 x 4, without loss

@@ -82,9 +82,7 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     if not folders:
         raise UserError("no folder like tfrecords-jpeg-224x224 in the raw files; make download FORCE=1 fetches them")
     if size and size not in folders:
-        raise UserError(
-            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)}; 0 = the largest"
-        )
+        raise UserError(f"competition.image_size: {size} was found, expected one of {sorted(folders)}; 0 = the largest")
     folder = folders[size or max(folders)]
     parts: tuple[Part, ...] = ("train", "val", "test")
     for part in parts:

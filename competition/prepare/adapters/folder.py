@@ -63,9 +63,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     Ids are external/<folder>/<path>, so that they differ from those of the competition.
     """
     if competition.target in ("multi", "regression"):
-        raise UserError(
-            f"prepare.external: {source} gives each image one class, the target is {competition.target}; leave it empty"
-        )
+        raise UserError(f"prepare.external: {source} has classes, the target is {competition.target}; leave it empty")
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)
@@ -91,14 +89,16 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     """Return the content of the folder without reading an image."""
     files = ImageFiles(raw)
     table = table_of_labels(raw, files)
+    notes = unread_files_notes(raw, tables_too=not table)
     try:
         layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
     except UserError as error:
-        texts = sorted(path.name for path in raw.glob("*.txt"))
-        if table or not texts:
+        if table:
             raise
-        raise UserError(f"{error}; not read: {first_few(texts, 3)}: rename a table of labels to train.csv") from None
-    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_files_notes(raw)]
+        texts = first_few(sorted(path.name for path in raw.glob("*.txt")), 3)
+        notes += [f"not read: {texts}: rename a table of labels to train.csv"] if texts else []
+        raise UserError("; ".join([str(error), *notes])) from None
+    notes = [*([] if layout.test else [NO_TEST_NOTE]), *notes]
     competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
     return replace(layout, competition=competition)
 

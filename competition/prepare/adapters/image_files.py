@@ -18,34 +18,29 @@ FORMS = 6  # of the name of a file, see _forms
 ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
-def unread_files_notes(folder: Path) -> list[str]:
-    """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
+def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
+    """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read.
+
+    tables_too: also on the .csv files below the top of the folder, where no table is looked for.
+    """
+    paths = [path.relative_to(folder) for path in folder.rglob("*")]
+    nested = [path.as_posix() for path in paths if len(path.parts) > 1 and path.suffix.lower() == ".csv"]
+    visible = sorted(path for path in nested if not path.startswith((".", *UNSEARCHED)) and "/." not in path)
     notes = []
+    if visible and tables_too:
+        place = "a table of labels belongs at the top of competition.source, as train.csv"
+        notes.append(f"{first_few(visible, 3)} inside a folder of images not used: {place}")
     if hidden := image_paths(folder, hidden=True):
-        parts = [PurePosixPath(path).parts for path in hidden]
-        names = first_few(sorted({next(name for name in one if name.startswith(".")) for one in parts}), 3)
-        notes.append(f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename them")
+        names = {next(name for name in PurePosixPath(path).parts if name.startswith(".")) for path in hidden}
+        listed = first_few(sorted(names), 3)
+        notes.append(f"{counted(len(hidden), 'image')} in hidden folders or files ({listed}) left out: rename them")
     for kind, unread, remedy in (
         ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
         ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
     ):
-        suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in unread]
-        if suffixes:
+        if suffixes := [path.suffix.lower() for path in paths if path.suffix.lower() in unread]:
             notes.append(f"{counted(len(suffixes), kind)} ({', '.join(sorted(set(suffixes)))}) left out: {remedy}")
     return notes
-
-
-def nested_tables_note(folder: Path) -> str:
-    """One sentence on the .csv files below the top of a folder, where no table is looked for; "" if there are none."""
-    paths = [path.relative_to(folder) for path in folder.rglob("*.[cC][sS][vV]")]
-    nested = sorted(path.as_posix() for path in paths if len(path.parts) > 1 and path.parts[0] not in UNSEARCHED)
-    visible = [path for path in nested if not any(part.startswith(".") for part in path.split("/"))]
-    if not visible:
-        return ""
-    return (
-        f"{first_few(visible, 3)} inside a folder of images not used: a table of labels belongs at the top of competition.source, "
-        "as train.csv"
-    )
 
 
 def image_paths(folder: Path, hidden: bool = False) -> list[str]:
@@ -92,22 +87,25 @@ class ImageFiles:
                 path_of[row_id] = paths[0]
             else:
                 (ambiguous if paths else missing).append(row_id)
+        problems = []
         if missing:
             near = [row_id for row_id in missing if name_of[row_id].casefold() in self._folded]
             hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
             remedy = "add the files, or remove their rows from the table"
             if all(ADDRESS.match(row_id) for row_id in missing):
                 remedy = "images are read from files: download them under the last parts of their addresses"
-            raise UserError(
+            problems.append(
                 f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}, in column "
                 f"{id_column!r} (competition.id_column){hint}; {remedy}"
             )
         if ambiguous:
             files = first_few(self._by_name[name_of[ambiguous[0]]], 2)
-            raise UserError(
+            problems.append(
                 f"more than one file matches each of {counted(len(ambiguous), f'{part} id')} of the table, "
                 f"{first_few(ambiguous, 3)} (e.g. {files})"
             )
+        if problems:
+            raise UserError("\n".join(problems))
         return path_of
 
     def _names_of(self, ids: Sequence[str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ Which columns hold the ids, the labels and the class names is seen in the tables
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.image_files import ImageFiles
-from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
+from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, raise_together, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,
     detect_target,
@@ -25,6 +26,7 @@ from competition.prepare.adapters.target_tables import (
     read_numbers,
     zeros_and_ones,
 )
+from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 SAMPLE = "sample_submission.csv"
@@ -50,20 +52,15 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
 
 
 @dataclass(frozen=True)
-class LabelledTables:
-    """The tables of a folder, read as text, and what their columns hold."""
+class LabelTable:
+    """The table of labels, read as text, and what its columns hold."""
 
-    name: str  # of the table with the labels
-    train: pd.DataFrame  # without the group column
-    test: pd.DataFrame
-    has_empty_cells: bool  # among the predictions of the sample submission
+    name: str
+    rows: pd.DataFrame
     id_column: str
-    sample_columns: list[str]  # prediction columns of the sample submission; empty without one
     label_columns: list[str]  # the label's, or one per class
-    unused: list[str]  # columns of the training table without ids, labels and groups
+    sample_columns: list[str]  # prediction columns of the sample submission; empty without one
     class_names: dict[str, str]  # label value -> class name, in the order of the classes; {} = the values are the names
-    groups: list[str]
-    notes: list[str]  # about class names, and columns and files that are not used
 
     @property
     def known_classes(self) -> list[str]:
@@ -79,26 +76,17 @@ class LabelledTables:
 
 
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
-    """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
-    tables = _read_tables(raw, name, files, settings)
-    target = detect_target(tables.train, tables.label_columns, tables.known_classes, settings.target, settings.metric)
-    labels = _read_labels(tables, target)
-    ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
-    other_columns = None
-    if shared := [column for column in tables.unused if column in tables.test]:
-        other_columns = pd.concat([table[[tables.id_column, *shared]] for table in (tables.train, tables.test)])
-    return Layout(_competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, other_columns)
+    """Return ids, labels and groups of the table `name` and of the test table.
 
-
-def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
+    Raises UserError for what is not certain, and one for all that is wrong with labels, ids and files of images.
+    """
     present = ((raw / table, (raw / table).exists()) for table in (SAMPLE, "classes.csv", "test.csv"))
     sample, listed, test_table = (read_csv(path) if exists else None for path, exists in present)
-    train = read_csv(raw / name)
-    column = settings.group_column
-    if column and column not in train:
-        raise UserError(f"prepare.group_column: {name} has no column {column!r}, it has {first_few(train.columns)}")
-    groups = list(train[column]) if column else [""] * len(train)
-    train = train.drop(columns=column, errors="ignore")
+    train, group = read_csv(raw / name), settings.group_column
+    if group and group not in train:
+        raise UserError(f"prepare.group_column: {name} has no column {group!r}, it has {first_few(train.columns)}")
+    groups = list(train[group]) if group else [""] * len(train)
+    train = train.drop(columns=group, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
     if test is None:
@@ -106,37 +94,54 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
     label_columns = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
-    others = [column for column in train.columns.tolist() if column not in (id_column, *label_columns)]
-    naming = [one for one in others if len(label_columns) == 1 and _is_named_by(train, label_columns[0], one)]
-    class_names, notes = dict[str, str](), []
-    if listed is not None:
-        class_names = dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
-        notes.append(f"{len(class_names)} class names come from classes.csv")
-    elif len(naming) == 1:
-        names = dict(zip(train[label_columns[0]], train[naming[0]], strict=True))
-        class_names = {value: names[value] for value in in_natural_order(list(names))}
-        notes.append(f"class names are in column {naming[0]!r}")
-        others.remove(naming[0])
+    class_names, others, notes = _class_names(train, listed, id_column, label_columns)
+    shared = [column for column in others if column in test_columns]
     if others:
-        shared = [column for column in others if column in test_columns]
         advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
         column, are = ("column", "is") if len(others) == 1 else ("columns", "are")
         notes.append(f"{column} {first_few(others)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
-    return LabelledTables(
-        name=name,
-        train=train,
-        test=test,
-        has_empty_cells=sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any()),
-        id_column=id_column,
-        sample_columns=sample_columns,
-        label_columns=label_columns,
-        unused=others,
-        class_names=class_names,
-        groups=groups,
-        notes=notes,
+    table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
+    target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
+    every_row = pd.DataFrame(
+        {
+            "id": [*train[id_column], *test[id_column]],
+            "part": ["train"] * len(train) + ["test"] * len(test),
+            "label": [*train.groupby(label_columns, sort=False).ngroup(), *[-1] * len(test)],
+        }
     )
+    raise_together(
+        partial(_read_labels, table, target),
+        partial(files.find, train[id_column], "train", id_column),
+        partial(files.find, test[id_column], "test", id_column),
+        partial(require_different_ids, every_row),
+    )
+    labels = _read_labels(table, target)
+    has_empty_cells = sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
+    competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
+    competition = replace(competition, notes=(*labels.notes, *notes))
+    other_columns = pd.concat([rows[[id_column, *shared]] for rows in (train, test)]) if shared else None
+    return Layout(competition, (list(train[id_column]), labels.numbers, groups), list(test[id_column]), other_columns)
+
+
+def _class_names(
+    train: pd.DataFrame, listed: pd.DataFrame | None, id_column: str, label_columns: Sequence[str]
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """Return (label value -> class name, columns without ids, labels and class names, a note on the names).
+
+    listed: classes.csv.
+    """
+    others = [column for column in train.columns.tolist() if column not in (id_column, *label_columns)]
+    if listed is not None:
+        names = dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
+        return names, others, [f"{len(names)} class names come from classes.csv"]
+    naming = [one for one in others if len(label_columns) == 1 and _is_named_by(train, label_columns[0], one)]
+    if len(naming) != 1:
+        return {}, others, []
+    names = dict(zip(train[label_columns[0]], train[naming[0]], strict=True))
+    in_order = {value: names[value] for value in in_natural_order(list(names))}
+    return in_order, [one for one in others if one != naming[0]], [f"class names are in column {naming[0]!r}"]
 
 
 def _find_id_column(
@@ -148,15 +153,13 @@ def _find_id_column(
         for table_name, content in tables.items():
             if configured not in content:
                 raise UserError(
-                    f"competition.id_column: {table_name} has no column {configured!r}, it has {first_few(content)}"
+                    f"competition.id_column: {table_name} has no {configured!r}, it has {first_few(content)}"
                 )
         return configured
     shared = (table if test is None else test).columns.tolist()
     shared = [column for column in shared if column in table]
     if not shared and test is not None:
-        raise UserError(
-            f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
-        )
+        raise UserError(f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; rename one")
     shares = {column: files.known_share(table[column]) for column in shared}
     naming = max(shared, key=lambda column: shares[column])
     return naming if shares[naming] > 0.5 else shared[0]
@@ -206,20 +209,29 @@ def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
     return one_to_one and 2 <= len(pairs) < len(table)
 
 
-def _read_labels(tables: LabelledTables, target: Target) -> Labels:
+def _read_labels(table: LabelTable, target: Target) -> Labels:
     """The labels of all rows. Grades that have names are read as classes."""
-    train, columns, id_column, name = tables.train, tables.label_columns, tables.id_column, tables.name
+    rows, columns, id_column, name = table.rows, table.label_columns, table.id_column, table.name
     if target == "multi" and len(columns) > 1:
-        return read_columns(train, columns, id_column, name)
+        return read_columns(rows, columns, id_column, name)
     if target == "multi":
-        return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
+        return read_lists(rows[columns[0]], id_column, table.known_classes, table.class_names, name)
     if target == "regression" and len(columns) > 1:
         raise UserError(f"{name} has columns {first_few(columns, 8)}: name the number in competition.label_column")
     if target == "regression":
-        return read_numbers(train[columns[0]], id_column, name)
-    if target == "ordinal" and tables.has_unnamed_classes:
-        return read_grades(train[columns[0]], id_column, name)
-    return _read_classes(tables, target)
+        return read_numbers(rows[columns[0]], id_column, name)
+    if target == "ordinal" and table.has_unnamed_classes:
+        return read_grades(rows[columns[0]], id_column, name)
+    notes = [f"ids are in column {id_column!r}, labels in {first_few(columns)} of {name}"]
+    if len(columns) > 1:
+        numbers = one_hot_labels(rows, columns, id_column, name)
+        return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
+    column = rows.set_index(id_column)[columns[0]]
+    notes += _words_note(column) if target == "single" else []
+    # With one column per class, the classes must have the order of the submission's columns.
+    values = table.known_classes or in_natural_order(sorted({*column} - {""}))
+    names = tuple(table.class_names.get(value, value) for value in values)
+    return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
 
 
 def _words_note(column: pd.Series) -> list[str]:
@@ -236,32 +248,12 @@ def _words_note(column: pd.Series) -> list[str]:
     ]
 
 
-def _read_classes(tables: LabelledTables, target: Target) -> Labels:
-    """One class per row, from one column of labels or from one column of 0 and 1 per class."""
-    columns, train, name = tables.label_columns, tables.train, tables.name
-    notes = [f"ids are in column {tables.id_column!r}, labels in {first_few(columns)} of {name}"]
-    if len(columns) > 1:
-        numbers = one_hot_labels(train, columns, tables.id_column, name)
-        return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
-    column = train[columns[0]]
-    bare = train[tables.id_column][column == ""]
-    if len(bare):
-        raise UserError(
-            f"{name}: {counted(len(bare), 'row')} without a value in {columns[0]!r}, {first_few(bare)}; every row needs one"
-        )
-    notes += _words_note(column) if target == "single" else []
-    # With one column per class, the classes must have the order of the submission's columns.
-    values = tables.known_classes or in_natural_order(sorted(set(column)))
-    names = tuple(tables.class_names.get(value, value) for value in values)
-    return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
-
-
-def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
+def _competition(table: LabelTable, labels: Labels, settings: Settings, allows_empty_lists: bool) -> Competition:
     """The description of the competition, with the submission in the sample's form."""
     target = labels.target
-    per_class = len(tables.sample_columns or tables.label_columns) > 1  # a submission has one column per class
+    per_class = len(table.sample_columns or table.label_columns) > 1  # a submission has one column per class
     # The columns of a sample are not those of unnamed grades.
-    has_class_columns = per_class and not (target == "ordinal" and tables.has_unnamed_classes)
+    has_class_columns = per_class and not (target == "ordinal" and table.has_unnamed_classes)
     predicts: Predicts = "value" if target == "regression" else "probabilities" if has_class_columns else "label"
     if target == "multi" and per_class:
         # Columns of 0 and 1 for a metric of decisions, of probabilities for all others.
@@ -270,7 +262,7 @@ def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> 
     if settings.predicts and predicts == "value":
         raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
     predicts = settings.predicts or predicts
-    columns: Sequence[str] = tables.label_columns[:1]
+    columns: Sequence[str] = table.label_columns[:1]
     if target == "multi" and (per_class or predicts == "probabilities"):
         columns = labels.values
     elif predicts == "probabilities":
@@ -281,12 +273,11 @@ def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> 
         classes=labels.names,
         metric=resolve_metric(target, settings.metric, default_metric(target, predicts)),
         predicts=predicts,
-        id_column=tables.id_column,
-        prediction_columns=tuple(tables.sample_columns or columns),
+        id_column=table.id_column,
+        prediction_columns=tuple(table.sample_columns or columns),
         label_values=labels.values,
         target=target,
         label_targets=labels.targets,
         list_separator=labels.separator or " ",
-        allows_empty_lists=target != "multi" or labels.has_empty_lists or tables.has_empty_cells,
-        notes=(*labels.notes, *tables.notes),
+        allows_empty_lists=target != "multi" or allows_empty_lists,
     )

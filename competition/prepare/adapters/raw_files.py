@@ -16,9 +16,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
     """Fill the empty folder `raw` from `source`, or by `fetch` of `slug` if there is no source."""
     if not settings.source:
         if not settings.slug:
-            raise UserError(
-                "competition.source and competition.slug are both empty; state a directory or a zip, or Kaggle's name of a competition"
-            )
+            raise UserError("competition.source and competition.slug are both empty; state a folder, a zip or a slug")
         fetch(settings.slug, raw)
         return
     source = Path(os.path.expanduser(settings.source))

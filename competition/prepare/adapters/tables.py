@@ -3,7 +3,7 @@
 import codecs
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -47,9 +47,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         rows = []
         for row in filter(None, lines):
             if len(row) != len(header):
-                raise UserError(
-                    f"{path.name}, line {lines.line_num}: {counted(len(row), 'field')} under {len(header)} columns"
-                )
+                raise UserError(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
             rows.append(row)
     except csv.Error as error:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
@@ -65,10 +63,7 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
 
     Soft labels and multi-label rows are other tasks, which taking the largest column would hide.
     """
-    try:
-        values = table[list(columns)].astype(float)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}; columns {first_few(columns)} should hold 0 and 1") from None
+    values = table[list(columns)].apply(pd.to_numeric, errors="coerce")
     wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
     if wrong.any():
         raise UserError(
@@ -79,15 +74,38 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
 
 
 def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> list[int]:
-    """Return the number of each value in `label_values`. Unknown values raise UserError with the number of their rows."""
+    """Return the number of each value in `label_values`.
+
+    values: indexed by id.  Empty and unknown values raise one UserError with the number of their rows.
+    """
     numbers = {value: number for number, value in enumerate(label_values)}
-    unknown = ~values.isin(numbers.keys())
-    if unknown.any():
-        raise UserError(
-            f"{name}: {counted(int(unknown.sum()), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
-            f"{first_few(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
+    unknown = values[~values.isin(numbers.keys())]
+    bare, others = unknown[unknown == ""], unknown[unknown != ""]
+    problems = []
+    if len(bare):
+        problems.append(
+            f"{name}: {counted(len(bare), 'row')} without a value in {values.name!r}, {first_few(bare.index)}"
         )
+    if len(others):
+        problems.append(
+            f"{name}: {counted(len(others), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
+            f"{first_few(others.unique())}; if there is a classes.csv, it must list all classes"
+        )
+    if problems:
+        raise UserError("\n".join(problems))
     return [numbers[value] for value in values]
+
+
+def raise_together(*checks: Callable[[], object]) -> None:
+    """Run all checks, and raise one UserError with the lines of all that fail."""
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 def in_natural_order(values: Sequence[str]) -> list[str]:

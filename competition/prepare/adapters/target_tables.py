@@ -128,10 +128,7 @@ def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
 
 def zeros_and_ones(table: pd.DataFrame, columns: Sequence[str]) -> np.ndarray | None:
     """(N, C) bool of columns that hold 0 and 1 only (also as 0.0 and 1.0); None for other content."""
-    try:
-        cells = table[list(columns)].astype(float).to_numpy()
-    except ValueError:
-        return None
+    cells = table[list(columns)].apply(pd.to_numeric, errors="coerce").to_numpy()
     return cells == 1 if np.isin(cells, (0.0, 1.0)).all() else None
 
 
@@ -165,13 +162,9 @@ def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
 
 def _is_measured(column: pd.Series) -> bool:
     """Return True for numbers that are no class numbers: one is not whole, or most of them occur once."""
-    try:
-        numbers = column.astype(float).to_numpy()
-    except ValueError:
-        return False
-    if not np.isfinite(numbers).all():
-        return False
-    return bool((numbers != np.round(numbers)).any() or len(np.unique(numbers)) > max(20, len(numbers) / 2))
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy()
+    is_whole = np.all(numbers == np.round(numbers)) and len(np.unique(numbers)) <= max(20, len(numbers) / 2)
+    return bool(np.isfinite(numbers).all() and not is_whole)
 
 
 def _numbers(column: pd.Series, reason: str, table_name: str) -> np.ndarray:
