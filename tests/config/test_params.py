@@ -157,8 +157,8 @@ def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: obje
         ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
         ("predict.views=[identity, flip_lr train.epochs=3", "close the bracket or the quote"),
         ("predict.views=[identity]] train.epochs=3", "put a text that contains blanks or special characters in quotes"),
-        ("train.epochs=3, train.batch=8", "SET: 'train.epochs=3,' was found; separate the parameters by blanks"),
-        ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
+        ("train.epochs=3, train.batch=8", "SET: 'train.epochs=3,' was found where key.path=value was expected"),
+        ("trian.epochs=3", "SET trian: unknown key; did you mean 'train'?"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.epochs.x=3", "SET train.epochs.x: train.epochs is a value, not a block"),
         (
