@@ -10,7 +10,7 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.former_keys import REMOVED
 from competition.config.params import Head, Member, Params, Train
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret, words_of_set
@@ -61,7 +61,9 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
         keys = ("members", keys[1], "predictions", *keys[2:])
     if problem == MISSING and keys[0] == "members" and len(keys) == 3:
         members = next((tree["members"] for tree in files.values() if isinstance(tree.get("members"), dict)), {})
-        problem += "; a new member needs architecture, image_size, alpha and weights" + did_you_mean(str(keys[1]), members)
+        problem += "; a new member needs architecture, image_size, alpha and weights" + did_you_mean(
+            str(keys[1]), members
+        )
     elif problem == MISSING and keys[0] != "members":
         problem += "; state it, or let the file begin with `extends:` and the path of the project's params.yaml, which has every key"
     place = locate(path, keys, overrides)
@@ -99,7 +101,7 @@ def recorded_keys(member: Member) -> dict[str, Any]:
     So a fold model that was trained with such a default stays current.
     """
     stated = stated_keys(member)
-    return {**stated, "train": {**REMOVED_FROM_TRAIN, **stated["train"]}}
+    return {**stated, "train": {**REMOVED["train"], **stated["train"]}}
 
 
 def parse_overrides(text: str) -> list[Override]:

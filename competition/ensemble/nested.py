@@ -17,7 +17,7 @@ from competition.config.errors import UserError
 from competition.config.params import Honest
 from competition.ensemble.blend import fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
+from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.predictions import IDENTITY, chunks, mix_views
@@ -79,7 +79,6 @@ class OofRows:
     folds: np.ndarray  # (N,) int, 0..K-1
     # Hyperparameters were chosen on the labels of these folds: used for fitting, excluded from scores.
     tuned_folds: Collection[int] = ()
-    seconds: ViewSeconds | None = None  # inference time per view, for settings.policy.seconds_limit
 
 
 class NestedCrossFit:
@@ -102,7 +101,7 @@ class NestedCrossFit:
         self.classes = next(iter(shapes))[2]  # C
         if not {len(labels), len(folds)} == {shape[0] for shape in shapes}:
             raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
-        self.labels, self.blocks, self.seconds = labels, blocks_of(folds, honest.blocks), rows.seconds or {}
+        self.labels, self.blocks = labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
@@ -171,8 +170,7 @@ class NestedCrossFit:
         rows, held_out = np.flatnonzero(train), np.flatnonzero(~train)
         metric, members, blending, deciding = self.metric, self.members, self.settings.blend, self.settings.decision
         policies = {
-            name: fit_policy(views, rows, metric, self.settings.policy, self.seconds.get(name))
-            for name, views in self.view_caches.items()
+            name: fit_policy(views, rows, metric, self.settings.policy) for name, views in self.view_caches.items()
         }
 
         def probs_of(some_rows: np.ndarray, name: str) -> np.ndarray:
