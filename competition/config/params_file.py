@@ -60,7 +60,7 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     if keys[0] == "external" and len(keys) > 1:  # external.x.oof of Params is members.x.predictions.oof in the file
         keys = ("members", keys[1], "predictions", *keys[2:])
     if problem == MISSING and keys[0] == "members" and len(keys) == 3:
-        members = next((tree["members"] for tree in files.values() if isinstance(tree.get("members"), dict)), {})
+        members: Tree = next((tree["members"] for tree in files.values() if isinstance(tree.get("members"), dict)), {})
         problem += "; a new member needs architecture, image_size, alpha and weights" + did_you_mean(
             str(keys[1]), members
         )
