@@ -42,11 +42,8 @@ class CrossFitted:
 
     probs: np.ndarray  # (N, C) float32
     decided: np.ndarray  # (N,) int64 or (N, C) bool, labels after the decision rule
+    output: np.ndarray  # one of the two, as the metric needs
     selected: Mapping[int, CandidateKey]  # block -> candidate that predicted it
-
-    def output(self, metric: Metric) -> np.ndarray:
-        """(N,) labels, (N, C) decisions or (N, C) probabilities, as the metric needs."""
-        return metric.output_of(self.probs, self.decided)
 
 
 def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
@@ -130,16 +127,16 @@ class NestedCrossFit:
         for block, rows in self.rows_of.items():
             chain = self.candidates(frozenset({block}))[selected[block]].chain
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
-        return CrossFitted(probs, decided, selected)
+        return CrossFitted(probs, decided, self.metric.output_of(probs, decided), selected)
 
     def score(self, output: np.ndarray) -> Score:
         """Score of an output of all N rows, computed on the rows to score."""
         return score_with_error(self.labels[self.scored], output[self.scored], self.evaluation)
 
-    def difference(self, before: np.ndarray, after: np.ndarray) -> Difference:
-        """Paired difference of two outputs of all N rows, computed on the rows to score."""
+    def difference(self, before: np.ndarray, after: np.ndarray, seeds: float = 0.0) -> Difference:
+        """Paired difference of two outputs of all N rows, computed on the rows to score.  seeds: its spread over training seeds."""
         rows = self.scored
-        return paired(self.labels[rows], before[rows], after[rows], self.evaluation)
+        return replace(paired(self.labels[rows], before[rows], after[rows], self.evaluation), seeds=seeds)
 
     def score_on_fitted_rows(self, chain: Chain) -> float:
         """Score of a chain on rows that it was fitted on; optimistic."""

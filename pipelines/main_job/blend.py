@@ -215,7 +215,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
     policies = honest.chain.policies
     rejected = {m: rejected_views(v, inputs.labels, metric, settings.policy, policies[m]) for m, v in oof.items()}
     diverse = diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric)
-    output, classes = honest.cross_fitted.output(metric), len(prepared.competition.classes)
+    output, classes = honest.cross_fitted.output, len(prepared.competition.classes)
     scores = {
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
