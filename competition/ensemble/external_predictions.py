@@ -138,9 +138,9 @@ def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     name = free_name("id", classes)
     try:
         table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
-        if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
-            raise ValueError("its rows have more cells than its header has columns")
         differing = sorted({*table.columns} ^ {name, *classes})
+        if not differing and not isinstance(table.index, pd.RangeIndex):  # a nameless first column
+            raise ValueError("its rows have more cells than its header has columns")
         probs = table.reindex(columns=list(classes)).to_numpy(np.float32)
     except (ValueError, TypeError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
         reason = " ".join(str(error).split())
