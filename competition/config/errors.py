@@ -64,14 +64,6 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def size_text(count: int) -> str:
-    """Bytes as text in a unit in which they are 1 or more, e.g. "512 bytes", "3.0 MB", "12.5 GB"."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return counted(count, "byte")
-
-
 def first_few(names: Iterable[object], most: int = 5) -> str:
     """List the first `most` names for a message: 'a', 'b', 'c' and 17 more."""
     quoted = [repr(str(name)) for name in names]

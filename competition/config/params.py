@@ -254,8 +254,6 @@ class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
     objective: Literal["log_likelihood", "metric"]
     rounds: Positive
-    seconds_limit: NonNegative
-    same_below: NonNegative
 
 
 @dataclass(frozen=True)

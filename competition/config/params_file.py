@@ -10,7 +10,7 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.former_keys import NOT_A_KEY, REMOVED_FROM_TRAIN
+from competition.config.former_keys import REMOVED
 from competition.config.params import Head, Member, Params, Train
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret, words_of_set
@@ -59,16 +59,13 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     keys, problem, other_keys = error.keys, error.problem, error.conflicts_with
     if keys[0] == "external" and len(keys) > 1:  # external.x.oof of Params is members.x.predictions.oof in the file
         keys = ("members", keys[1], "predictions", *keys[2:])
-    if problem == MISSING:
-        if (keys[0] == "members" and len(keys) > 1) or len(files) > 1:
-            problem += (
-                "; params.yaml in the project shows every key, and a member takes none from a file that is extended"
-            )
-        else:
-            problem += (
-                "; state it, or let the file begin with `extends: params.yaml` (the path from this file to the project's "
-                "params.yaml), which gives every key that the file does not state"
-            )
+    if problem == MISSING and keys[0] == "members" and len(keys) == 3:
+        members: Tree = next((tree["members"] for tree in files.values() if isinstance(tree.get("members"), dict)), {})
+        problem += "; a new member needs architecture, image_size, alpha and weights" + did_you_mean(
+            str(keys[1]), members
+        )
+    elif problem == MISSING and keys[0] != "members":
+        problem += "; state it, or let the file begin with `extends:` and the path of the project's params.yaml, which has every key"
     place = locate(path, keys, overrides)
     other_place = locate(path, other_keys, overrides) if other_keys else ""
     is_in_another_file = other_place and other_place.split()[0] != place.split()[0]
@@ -104,7 +101,7 @@ def recorded_keys(member: Member) -> dict[str, Any]:
     So a fold model that was trained with such a default stays current.
     """
     stated = stated_keys(member)
-    return {**stated, "train": {**REMOVED_FROM_TRAIN, **stated["train"]}}
+    return {**stated, "train": {**REMOVED["train"], **stated["train"]}}
 
 
 def parse_overrides(text: str) -> list[Override]:
@@ -120,15 +117,11 @@ def parse_overrides(text: str) -> list[Override]:
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals or not all(key.split(".")):
+        if not equals or not all(key.split(".")) or SEPARATED.search(value):
             raise UserError(
-                f'SET: {"a text" if has_secret else repr(word)} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
-                "no blanks around the =, and a value that contains blanks in quotes"
-            )
-        if SEPARATED.search(value):
-            raise UserError(
-                f"SET: {'a text' if has_secret else repr(word)} was found; separate the parameters by blanks, "
-                'e.g. SET="train.epochs=3 train.batch=32"'
+                f"SET: {'a text' if has_secret else repr(word)} was found where key.path=value was expected, e.g. "
+                'SET="train.epochs=3 train.batch=32"; separate the parameters by blanks, with none around the =, and put a value that '
+                "contains blanks in quotes"
             )
         overrides.append(Override(tuple(key.split(".")), parse_yaml(value, f"SET {key}") if value else ""))
     return overrides
@@ -144,7 +137,7 @@ def locate(path: Path, keys: Sequence[Key], overrides: Sequence[Override] = ()) 
     the block is named, or else the one at `path`.
     """
     dotted = ".".join(map(str, keys))
-    if any(override.path == tuple(keys[: len(override.path)]) for override in overrides):
+    if any(all(a == b for a, b in zip(override.path, keys, strict=False)) for override in overrides):
         return f"SET {dotted}"
     files = _read_with_bases(path)
     deciding = 1 if keys[:1] == ("members",) else 2  # the number of keys of which the nearest statement counts
@@ -207,29 +200,15 @@ def _merged(files: dict[Path, Tree]) -> Tree:
 
 
 def _apply(tree: Tree, overrides: Sequence[Override]) -> None:
-    """Set the values. `train.x` of SET also replaces a member's own `train.x`.
-
-    A member is added if the overrides state its `predictions` or all required keys. A name with fewer keys is more likely
-    misspelt, and stays unknown.
-    """
-    required = {field.name for field in fields(Member) if field.default is NO_DEFAULT} - {"train"}
+    """Set the values, in new blocks where a block does not exist. `train.x` of SET also replaces a member's own `train.x`."""
     for override in overrides:
-        block, path, of_member = tree, override.path, override.path[0] == "members"
-        stated = {other.path[2] for other in overrides if other.path[:2] == path[:2] and len(other.path) > 2}
-        for depth, key in enumerate(path[:-1]):
-            is_name = of_member and depth == 1
-            is_added = is_name and ("predictions" in stated or stated >= required)
-            is_optional = of_member and depth == 2 and key in ("train", "predictions", "head")
-            if (is_added or is_optional) and not isinstance(block.get(key), dict):
+        block, path = tree, override.path
+        for depth, key in enumerate(path[:-1], 1):
+            if block.get(key) is None:  # `validate` refuses unknown keys, and a new member that lacks some
                 block[key] = {}
-            if key not in block:
-                hint = "; a new member needs architecture, image_size, alpha and weights" if is_name else ""
-                instead = NOT_A_KEY.get(".".join(path[: depth + 1]))
-                suggestion = f"; {instead}" if instead else did_you_mean(key, block)
-                raise InvalidParameter(path, f"unknown key '{key}'{suggestion}{hint}")
-            if not isinstance(block[key], dict):
-                raise InvalidParameter(path, f"{'.'.join(path[: depth + 1])} is a value, not a block of keys")
             block = block[key]
+            if not isinstance(block, dict):
+                raise InvalidParameter(path, f"{'.'.join(path[:depth])} is a value, not a block of keys")
         block[path[-1]] = override.value
         members = tree.get("members")
         if path[0] == "train" and len(path) == 2 and isinstance(members, dict):

@@ -59,7 +59,11 @@ def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[
             hint = did_you_mean(key, [*TYPES, f"{AUGMENT}noise"])
             yield (key,), f"no parameter that a trial can change{hint}"
             return
-        yield from _kind_problems(key, dimension)
+        is_endless = dimension.step is None and (dimension.log or number_type(key) is not int)
+        if problem := _form_problem(key, dimension):
+            yield (key,), problem
+        elif is_grid and not dimension.choices and is_endless:
+            yield (key,), "an interval without step was found; tune.sampler: grid needs step or choices"
         yield from _value_problems(key, dimension)
         for parent, allowed in dimension.when.items():
             path = (key, "when", parent)
@@ -71,46 +75,37 @@ def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[
                 yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
             elif key in _ancestors(parent, search):
                 yield path, f"{key} and {parent} depend on each other"
-        is_endless = dimension.step is None and (dimension.log or number_type(key) is not int)
-        if is_grid and not dimension.choices and is_endless:
-            yield (key,), "an interval without step was found; tune.sampler: grid needs step or choices"
 
 
-def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
+def _form_problem(key: str, dimension: Dimension) -> str:
+    """What is wrong with an interval or with choices, whatever the parameter's own range; "" if nothing is."""
     low, high, step = dimension.low, dimension.high, dimension.step
     if dimension.choices:
         if (low, high, step, dimension.log) != (None, None, None, False):
-            yield (key,), "choices were found beside low, high, step or log; state either choices or an interval"
-        elif len(set(map(repr, dimension.choices))) < 2:
-            yield (key,), f"{list(dimension.choices)} was found; at least two different choices were expected"
-        return
+            return "choices were found beside low, high, step or log; state either choices or an interval"
+        is_choice = len(set(map(repr, dimension.choices))) > 1
+        return "" if is_choice else f"{list(dimension.choices)} was found; two or more different choices were expected"
     if number_type(key) is None:
-        yield (key,), f"choices: [...] was expected, because {key} is no number"
-    elif low is None or high is None:
-        yield (key,), "low and high, or choices, were expected"
-    elif low >= high or (dimension.log and low <= 0):
-        limits = "low must be below high, and above 0 if log is true"
-        yield (key,), f"low {low} and high {high} are not an interval; {limits}"
-    elif dimension.log and step is not None:
-        yield (key,), "log and step were found; a logarithmic interval has no step, use choices"
-    elif number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
-        yield (key,), f"low {low}, high {high}, step {step}: {key} is a whole number, so all three must be"
-    elif dimension.log and number_type(key) is int and low < 1:
-        yield (key,), f"low {low} was found; a logarithmic interval of whole numbers begins at 1 or above"
+        return f"choices: [...] was expected, because {key} is no number"
+    if low is None or high is None or low >= high or (dimension.log and low <= 0):
+        return f"low {low} and high {high} are not an interval; low must be below high, and above 0 if log is true"
+    if dimension.log and step is not None:
+        return "log and step were found; a logarithmic interval has no step, use choices"
+    if number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
+        return f"low {low}, high {high}, step {step}: {key} is a whole number, so all three must be"
+    return ""
 
 
 def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     """Values of a wrong type or outside the range of the parameter."""
     adapter: TypeAdapter[Any] = TypeAdapter(TYPES.get(key, Finite))
-    values = [(("low",), dimension.low), (("high",), dimension.high)]
-    values += [(("choices", str(n)), value) for n, value in enumerate(dimension.choices)]  # type: ignore[misc]
-    number = number_type(key)
-    for path, value in values:
+    values: dict[tuple[str, ...], Choice | None] = {("low",): dimension.low, ("high",): dimension.high}
+    values |= {("choices", str(n)): value for n, value in enumerate(dimension.choices)}
+    for path, value in values.items():
         if value is None:
             continue
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and is_number and (number is float or value == int(value)):
-            value = number(value)  # 3.0 is a whole number, and 3 a number
+        if number_type(key) is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 3.0 is a whole number; as a number, 3 is one in any case
         try:
             adapter.validate_python(value, strict=True)
         except ValidationError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.former_keys import NOT_A_KEY, REMOVED_FROM_TRAIN
+from competition.config.former_keys import REMOVED
 from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
@@ -91,10 +91,11 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
-        if instead := NOT_A_KEY.get(".".join(map(str, keys))):
-            return InvalidParameter(keys, f"unknown key; {instead}")
+        if keys == ["blend", "weights"]:
+            problem = "unknown key; weights are fitted, to the members of blend.members by blend.methods, of which `equal` is one"
+            return InvalidParameter(keys, problem)
         name = str(keys[-1])
-        if name in REMOVED_FROM_TRAIN and keys[-2:-1] == ["train"]:
+        if name in REMOVED.get(str(keys[-2]) if len(keys) > 1 else "", ()):
             return InvalidParameter(keys, "this parameter was removed; remove the line")
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
         blocks |= {"members.NAME": Member, "members.NAME.predictions": ExternalFiles}

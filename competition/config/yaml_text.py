@@ -41,12 +41,10 @@ def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file of at most LARGEST_FILE bytes. Raises UserError."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except OSError as error:
         files = [file.as_posix() for folder in (path.parent, Path("recipes")) for file in folder.glob("*.y*ml")]
         meant = did_you_mean(path.as_posix(), files)
-        raise UserError(f"{path}: no such file; PARAMS=FILE names the parameters to use{meant}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); PARAMS=FILE names the parameters") from None
+        raise UserError(f"{path}: {error.strerror}; PARAMS=FILE names the parameters to use{meant}") from None
     if len(data) > LARGEST_FILE:
         raise UserError(f"{path}: {len(data):,} bytes were found, at most {LARGEST_FILE:,} are read")
     try:
@@ -76,16 +74,13 @@ def parse_yaml(text: str, where: str) -> Any:
         is_open = "<stream end>" in (error.problem or "") and error.context_mark  # the mark of its beginning
         mark = error.context_mark if is_open else error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
-        problem = " ".join((error.problem or str(error)).split())
-        if "duplicate key" in problem:
-            problem = problem.partition(" with value")[0]
+        problem = " ".join((error.problem or str(error)).split()).partition(" with value")[0]  # of a duplicate key
         remedy = (
             "close the bracket or the quote"
             if is_open
             else "put a text that contains blanks or special characters in quotes"
         )
-        expected = f"expected YAML 1.2 ({remedy})"
-        raise UserError(f"{where}{line}: {problem}; {expected}") from None
+        raise UserError(f"{where}{line}: {problem}; expected YAML 1.2 ({remedy})") from None
     except RecursionError:
         raise UserError(f"{where}: more than {DEEPEST} nested blocks; params.yaml shows the form") from None
     except (YAMLError, ValueError) as error:

@@ -10,7 +10,7 @@ Rows of multi-label and regression competitions have no classes: they form one s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -59,25 +59,12 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
 
     Exchanging `before` and `after` changes the sign of the difference, and neither its error nor its p-value.
     """
-    positions = np.flatnonzero((before != after).ravel())
-    if not len(positions) or before.flat[positions[0]] < after.flat[positions[0]]:
-        return _in_this_order(labels, before, after, evaluation)
     # Resamples and swaps depend on the order of the two outputs, so both orders are computed as one of them.
-    reverse = _in_this_order(labels, after, before, evaluation)
-    return replace(
-        reverse,
-        value=0.0 - reverse.value,  # not -0.0
-        low=0.0 - reverse.high,
-        high=0.0 - reverse.low,
-        corrected=reverse.corrupted,
-        corrupted=reverse.corrected,
-    )
-
-
-def _in_this_order(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation) -> Difference:
-    """`paired` for one order of the two outputs."""
+    positions, outputs = np.flatnonzero((before != after).ravel()), [before, after]
+    if len(positions) and not before.flat[positions[0]] < after.flat[positions[0]]:
+        outputs = [after, before]
     metric, classes = evaluation.metric, evaluation.classes
-    first, second = resampled(labels, [before, after], evaluation)
+    first, second = resampled(labels, outputs, evaluation)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)
     error, p = float((second - first).std()), 0.0
     if metric.target == "regression":  # no row is right
@@ -89,7 +76,7 @@ def _in_this_order(labels: np.ndarray, before: np.ndarray, after: np.ndarray, ev
         masks = [different, ~was_right & is_right, was_right & ~is_right]
     changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
     if metric.needs_labels:
-        p, spread = swap_test(labels, before, after, metric, classes, evaluation.seed)
+        p, spread = swap_test(labels, outputs[0], outputs[1], metric, classes, evaluation.seed)
         error = max(error, spread / math.sqrt(max(changed, 1)))  # at least the effect of one changed row
     width, (lowest, highest) = NORMAL_95 * error, metric.range
     low, high = (float(np.clip(end, lowest - highest, highest - lowest)) for end in (value - width, value + width))

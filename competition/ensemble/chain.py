@@ -23,7 +23,6 @@ MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the sa
 CandidateKey = tuple[str, str]  # blend method, decision rule
 # Version of what is fitted and scored on equal predictions: raise it when these results change (see training/versions.py).
 BLEND = 6
-ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> inference time in seconds per 1,000 images
 
 
 @dataclass(frozen=True)

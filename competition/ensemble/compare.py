@@ -7,21 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import Difference, Evaluation, paired
 from competition.ensemble.chain import Chain, MemberViews
-from competition.ensemble.metrics import Metric, default_labels
+from competition.ensemble.metrics import Metric, TargetKind, default_labels
 from competition.ensemble.mixing import mix
 from competition.ensemble.predictions import mix_views
 
 Label = int | np.ndarray  # a class number, or the (C,) bool labels of a multi-label row
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Difference of two results, and the rows whose label changed."""
-
-    difference: Difference
-    changed: tuple[tuple[str, Label, Label], ...]  # id, label before, label after; none of a regression
 
 
 @dataclass(frozen=True)
@@ -34,20 +25,18 @@ class SeedNoise:
     changed: float  # mean share of rows (multi-label: of labels) that differ, over pairs of seeds
 
 
-def compare(
-    ids: np.ndarray,
-    labels: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    evaluation: Evaluation,
-) -> Comparison:
-    """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
-    difference, metric = paired(labels, before, after, evaluation), evaluation.metric
-    if metric.target == "regression":
-        return Comparison(difference, ())
-    old, new = (default_labels(output, metric.target) for output in (before, after))
+def changed_rows(
+    ids: np.ndarray, before: np.ndarray, after: np.ndarray, target: TargetKind
+) -> list[tuple[str, Label, Label]]:
+    """(id, label before, label after) of each row whose label changed; none of a regression.
+
+    before, after: outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise.
+    """
+    if target == "regression":
+        return []
+    old, new = (default_labels(output, target) for output in (before, after))
     changed = np.flatnonzero((old != new).reshape(len(old), -1).any(1))
-    return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in changed))
+    return [(str(ids[n]), old[n], new[n]) for n in changed]
 
 
 def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric, classes: int) -> SeedNoise:

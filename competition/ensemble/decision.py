@@ -37,12 +37,17 @@ class Decision:
     thresholds: tuple[float, ...] = ()  # (C-1,) increasing, or () = none
     tau: float = 0.0  # prior: the exponent, else 0
     independent: bool = False
-    at_least_one: bool = False  # multi-label: a row without a label gets the one that comes closest
+    at_least_one: bool = False  # multi-label: a row without a label gets the one that comes closest to its threshold
 
     def labels(self, probs: np.ndarray) -> np.ndarray:
         """(N, C) -> (N,) int64, or (N, C) bool if `independent`."""
         if self.independent:
-            return label_sets(probs, np.array(self.thresholds) if self.thresholds else 0.5, self.at_least_one)
+            margin = probs - (np.array(self.thresholds) if self.thresholds else 0.5)
+            decided: np.ndarray = margin >= 0
+            if self.at_least_one:
+                empty = np.flatnonzero(~decided.any(1))
+                decided[empty, margin[empty].argmax(1)] = True
+            return decided
         if self.thresholds:
             expected = probs.astype(np.float64) @ np.arange(probs.shape[1])  # (N,) the mean class number
             return np.searchsorted(np.array(self.thresholds), expected, side="right")
@@ -150,19 +155,6 @@ def fit_label_thresholds(
     share = positives / (positives + shrink_rows) if shrink_rows else np.ones(len(own))
     start, end = logit(common), logit(np.clip(own, FLOOR, 1 - FLOOR))
     return np.asarray(expit(start + share * (end - start)))
-
-
-def label_sets(probs: np.ndarray, thresholds: np.ndarray | float, at_least_one: bool) -> np.ndarray:
-    """(N, C) bool: the labels whose probability is at least their threshold.
-
-    at_least_one: a row without a label gets the one that comes closest to its threshold.
-    """
-    margin = probs - thresholds
-    decided: np.ndarray = margin >= 0
-    if at_least_one:
-        empty = np.flatnonzero(~decided.any(1))
-        decided[empty, margin[empty].argmax(1)] = True
-    return decided
 
 
 def _best_f1_threshold(probs: np.ndarray, labels: np.ndarray, default: float) -> float:

@@ -136,35 +136,23 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
 def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
     """A column of ids (see `free_name`) and one column per class, by name, in any order."""
     name = free_name("id", classes)
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline().replace('"', "").rstrip()
-    if name in header.split(";"):
-        raise UserError(
-            f"{path}: its columns are separated by `;`, and its numbers may have a decimal comma; write it with "
-            "to_csv(path, index=False), without sep and decimal"
-        )
     try:
         table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
-        if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
+        differing = sorted({*table.columns} ^ {name, *classes})
+        if not differing and not isinstance(table.index, pd.RangeIndex):  # a nameless first column
             raise ValueError("its rows have more cells than its header has columns")
-        missing = [c for c in (name, *classes) if c not in table]
-        unknown = [c for c in table if c not in (name, *classes)]
-        if missing or unknown:
-            problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
-            problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
-            raise UserError(
-                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name, separated by commas: "
-                "rename the columns"
-            )
-        probs = table[list(classes)].to_numpy(np.float32)
-    except UserError:  # which is a ValueError, too
-        raise
+        probs = table.reindex(columns=list(classes)).to_numpy(np.float32)
     except (ValueError, TypeError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
         reason = " ".join(str(error).split())
         raise UserError(
             f"{path} is not a CSV file in UTF-8 with numbers in the columns of the classes ({reason}); write it again with "
             "to_csv(path, index=False)"
         ) from None
+    if differing:
+        raise UserError(
+            f"{path} has the columns {first_few(table.columns)}; expected {name!r} and one for each class name, separated by commas "
+            f"(to_csv without sep and decimal); they differ in {first_few(differing)}: rename the columns"
+        )
     return [ViewPredictions(table[name].to_numpy(str), (IDENTITY,), probs[:, None], target)]
 
 

@@ -3,23 +3,16 @@
 Members are added one at a time, each time the one that helps the mean most; its weight is the share of picks.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from competition.ensemble.metrics import Metric, count_labels
 from competition.ensemble.mixing import to_probabilities
 
-Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool: members that may be picked next
 
-
-def greedy_picks(
-    parts: np.ndarray, labels: np.ndarray, metric: Metric, rounds: int, mixing: str, allowed: Allowed | None = None
-) -> list[int]:
+def greedy_picks(parts: np.ndarray, labels: np.ndarray, metric: Metric, rounds: int, mixing: str) -> list[int]:
     """Add, at most `rounds` times, the member that improves the mean most; return the shortest best prefix.
 
     parts: (M, N, C) float32.  labels: (N,) int, or as the metric's target says.  mixing: "mean" or "average".
-    allowed: limits the picks, for example by cost.
     Ties go to the member with the highest likelihood of the true classes (if targets are classes), then to the earliest,
     so the result does not depend on a seed.
     """
@@ -44,10 +37,6 @@ def greedy_picks(
             scores = np.array([metric.evaluate_counts(each) for each in counts])
         else:
             scores = np.array([metric.evaluate(labels, to_probabilities(each / count, mixing)) for each in sums])
-        if allowed is not None:
-            scores = np.where(allowed(picks), scores, -np.inf)
-        if not np.isfinite(scores.max()):
-            break
         tied = np.flatnonzero(scores == scores.max())
         likelihoods = [np.log(np.maximum(true_total + true_values[member], 1e-7)).mean() for member in tied]
         pick = int(tied[np.argmax(likelihoods)])

@@ -8,7 +8,7 @@ excluded from every score.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,12 +60,12 @@ def fit_and_score_chain(
     equal_weights, best_member = ("equal", rule), ("best", rule)
     nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)
     chain, cross_fitted = nested.chain(), nested.cross_fit()
-    output, outputs, gains = cross_fitted.output(nested.metric), {}, {}
+    output, outputs, gains = cross_fitted.output, {}, {}
     for baseline in (equal_weights, best_member):
-        outputs[baseline] = nested.cross_fit(baseline).output(nested.metric)
+        outputs[baseline] = nested.cross_fit(baseline).output
         weights = nested.candidates(frozenset())[baseline].chain.blend.weights
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
-        gains[baseline] = replace(nested.difference(outputs[baseline], output), seeds=seeds)
+        gains[baseline] = nested.difference(outputs[baseline], output, seeds)
     best_members: dict[str, tuple[int, ...]] = {}
     for block in nested.block_numbers:
         weights = nested.candidates(frozenset({block}))[best_member].chain.blend.weights

@@ -15,7 +15,7 @@ from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
 from competition.ensemble.target_metrics import mean_log_likelihoods, weighted_mean
-from competition.ensemble.user_metric import Function, UserMetric, score_rows
+from competition.ensemble.user_metric import Function, user_score
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
 TargetKind = Literal["single", "multi", "regression"]
@@ -278,8 +278,7 @@ def metric_named(name: str) -> Metric:
     value: Function | LowerIsBetter | None = plugin_named("METRICS", name, METRICS)
     if value is not None:
         function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-        score = partial(score_rows, UserMetric(f"METRICS[{name!r}]", function, active(), sign))
-        return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
+        return Metric(name, sign, None, user_score(name, function, sign), best=None, worst=None, by_rows=True)
     if name not in METRICS:
         raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
     return METRICS[name]

@@ -17,7 +17,7 @@ from competition.config.errors import UserError
 from competition.config.params import Honest
 from competition.ensemble.blend import fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
+from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.predictions import IDENTITY, chunks, mix_views
@@ -42,11 +42,8 @@ class CrossFitted:
 
     probs: np.ndarray  # (N, C) float32
     decided: np.ndarray  # (N,) int64 or (N, C) bool, labels after the decision rule
+    output: np.ndarray  # one of the two, as the metric needs
     selected: Mapping[int, CandidateKey]  # block -> candidate that predicted it
-
-    def output(self, metric: Metric) -> np.ndarray:
-        """(N,) labels, (N, C) decisions or (N, C) probabilities, as the metric needs."""
-        return metric.output_of(self.probs, self.decided)
 
 
 def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
@@ -79,7 +76,6 @@ class OofRows:
     folds: np.ndarray  # (N,) int, 0..K-1
     # Hyperparameters were chosen on the labels of these folds: used for fitting, excluded from scores.
     tuned_folds: Collection[int] = ()
-    seconds: ViewSeconds | None = None  # inference time per view, for settings.policy.seconds_limit
 
 
 class NestedCrossFit:
@@ -102,7 +98,7 @@ class NestedCrossFit:
         self.classes = next(iter(shapes))[2]  # C
         if not {len(labels), len(folds)} == {shape[0] for shape in shapes}:
             raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
-        self.labels, self.blocks, self.seconds = labels, blocks_of(folds, honest.blocks), rows.seconds or {}
+        self.labels, self.blocks = labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
@@ -131,16 +127,16 @@ class NestedCrossFit:
         for block, rows in self.rows_of.items():
             chain = self.candidates(frozenset({block}))[selected[block]].chain
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
-        return CrossFitted(probs, decided, selected)
+        return CrossFitted(probs, decided, self.metric.output_of(probs, decided), selected)
 
     def score(self, output: np.ndarray) -> Score:
         """Score of an output of all N rows, computed on the rows to score."""
         return score_with_error(self.labels[self.scored], output[self.scored], self.evaluation)
 
-    def difference(self, before: np.ndarray, after: np.ndarray) -> Difference:
-        """Paired difference of two outputs of all N rows, computed on the rows to score."""
+    def difference(self, before: np.ndarray, after: np.ndarray, seeds: float = 0.0) -> Difference:
+        """Paired difference of two outputs of all N rows, computed on the rows to score.  seeds: its spread over training seeds."""
         rows = self.scored
-        return paired(self.labels[rows], before[rows], after[rows], self.evaluation)
+        return replace(paired(self.labels[rows], before[rows], after[rows], self.evaluation), seeds=seeds)
 
     def score_on_fitted_rows(self, chain: Chain) -> float:
         """Score of a chain on rows that it was fitted on; optimistic."""
@@ -171,8 +167,7 @@ class NestedCrossFit:
         rows, held_out = np.flatnonzero(train), np.flatnonzero(~train)
         metric, members, blending, deciding = self.metric, self.members, self.settings.blend, self.settings.decision
         policies = {
-            name: fit_policy(views, rows, metric, self.settings.policy, self.seconds.get(name))
-            for name, views in self.view_caches.items()
+            name: fit_policy(views, rows, metric, self.settings.policy) for name, views in self.view_caches.items()
         }
 
         def probs_of(some_rows: np.ndarray, name: str) -> np.ndarray:

@@ -8,7 +8,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
@@ -86,7 +86,7 @@ class ViewPredictions:
         ids = np.asarray(ids).astype(str)
         if np.array_equal(ids, self.ids):
             return self
-        return _unchecked(ids, self.views, self.probs[positions(self.ids, ids)], self.target)
+        return replace(self, ids=ids, probs=self.probs[positions(self.ids, ids)])
 
     def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
@@ -135,14 +135,6 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size))
 
 
-def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray, target: TargetKind) -> ViewPredictions:
-    """Create without checks, for rows whose ids and probabilities were checked before."""
-    predictions = object.__new__(ViewPredictions)
-    for name, value in (("ids", ids), ("views", views), ("probs", probs), ("target", target)):
-        object.__setattr__(predictions, name, value)
-    return predictions
-
-
 def free_name(name: str, classes: Sequence[str]) -> str:
     """Name of a column beside those of the classes in a table of predictions: id, or row_id if a class is named id."""
     while name in classes:
@@ -174,9 +166,8 @@ def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False)
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
     refuse_other_views(parts)
-    ids = np.concatenate([p.ids for p in parts])
-    _check_unique(ids.astype(str))
-    return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]), parts[0].target)
+    ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.probs for p in parts])
+    return replace(parts[0], ids=ids, probs=probs)
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
@@ -189,7 +180,7 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
             raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.at(ids).probs
     mean = (total / len(parts)).astype(parts[0].probs.dtype)
-    return ViewPredictions(ids, parts[0].views, mean, parts[0].target)
+    return replace(parts[0], probs=mean)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:

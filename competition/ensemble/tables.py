@@ -61,14 +61,13 @@ def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettin
 
 def _table(fits: Mapping[str, Fit], references: Sequence[str], spreads: Mapping[str, float]) -> list[TableRow]:
     """fits: name of the row -> its fit."""
-    outputs = {name: nested.cross_fit(key).output(nested.metric) for name, (nested, key) in fits.items()}
+    outputs = {name: nested.cross_fit(key).output for name, (nested, key) in fits.items()}
     chains = {name: nested.candidates(frozenset())[key].chain for name, (nested, key) in fits.items()}
     rows = []
     for name, (nested, _) in fits.items():
         gains = {}
-        for other in references:
-            if other != name:
-                seeds = seed_noise_of_difference(chains[other].blend.weights, chains[name].blend.weights, spreads)
-                gains[other] = replace(nested.difference(outputs[other], outputs[name]), seeds=seeds)
+        for other in (reference for reference in references if reference != name):
+            seeds = seed_noise_of_difference(chains[other].blend.weights, chains[name].blend.weights, spreads)
+            gains[other] = nested.difference(outputs[other], outputs[name], seeds)
         rows.append(TableRow(name, nested.score_on_fitted_rows(chains[name]), nested.score(outputs[name]), gains))
     return rows

@@ -22,12 +22,10 @@ def trivial_output(
     Fitting on the same rows favours the baseline a little. Cross-fitting would harm it more: where a fold has more rows
     of a class, the other folds have fewer, so that shares from them have an AUC below 0.5.
     """
-    if fitted_on is not None:
-        name, _ = trivial_output(fitted_on, metric, classes)
-        return name, dict(_answers(labels, metric, classes, fitted_on))[name]
-    answers = dict(_answers(labels, metric, classes, labels))
-    name = max(answers, key=lambda one: metric.evaluate(labels, answers[one], classes))
-    return name, answers[name]
+    chosen_on = labels if fitted_on is None else fitted_on
+    answers = dict(_answers(chosen_on, metric, classes, chosen_on))
+    name = max(answers, key=lambda one: metric.evaluate(chosen_on, answers[one], classes))
+    return name, answers[name] if fitted_on is None else dict(_answers(labels, metric, classes, fitted_on))[name]
 
 
 def trivial_score(

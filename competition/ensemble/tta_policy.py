@@ -11,11 +11,10 @@ of a temperature fitted on a few thousand rows, and fits on overlapping rows the
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
-from competition.config.errors import UserError
 from competition.config.params import Policy
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.greedy import greedy_picks
@@ -24,6 +23,7 @@ from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, lo
 from competition.ensemble.predictions import IDENTITY, ViewPredictions, chunks
 from competition.ensemble.target_metrics import mean_log_likelihoods
 
+SAME_BELOW = 1e-6  # a view that changes no probability by more than this is left out
 RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
 SAMPLE = 10_000  # a temperature is fitted on at most this many rows
 STEP_RATIO = 1.03  # of the grid; step 0 is temperature 1, exactly
@@ -45,8 +45,7 @@ class ViewCache:
         # Sampled without labels or folds, so that held-out labels have no influence.
         self._sample = np.sort(np.random.default_rng(0).permutation(len(labels))[:SAMPLE])
         self._losses: dict[int, np.ndarray] = {}  # step -> (sample,)
-        self.distinct_views = cache(self._distinct_views)  # of the instance, so that it is freed with it
-        self.true_probs = cache(self._true_probs)
+        self.true_probs = cache(self._true_probs)  # of the instance, so that it is freed with it
 
     def temperature_step(self, train: np.ndarray) -> int:
         """Grid step of the identity view's temperature of least log loss on `train`, or a sample of it.  train: (N,) bool."""
@@ -76,8 +75,9 @@ class ViewCache:
         self.predictions.release()
         return probs
 
-    def _distinct_views(self, same_below: float) -> list[str]:
-        """The identity view, then every view whose probabilities differ from all earlier ones by `same_below` or more."""
+    @cached_property
+    def distinct_views(self) -> list[str]:
+        """The identity view, then every view whose probabilities differ from all earlier ones by SAME_BELOW or more."""
         rows, _, classes = self.predictions.probs.shape
         sample = slice(0, min(64, rows))  # checked first: nearly always sufficient
 
@@ -86,7 +86,7 @@ class ViewCache:
                 [self.predictions.view(name, part) for name in (first, second)]
                 for part in (sample, *chunks(rows, classes))
             )
-            return any(np.abs(a - b).max() >= same_below for a, b in views)
+            return any(np.abs(a - b).max() >= SAME_BELOW for a, b in views)
 
         distinct: list[str] = []
         for name in sorted(self.predictions.views, key=lambda view: view != IDENTITY):
@@ -96,39 +96,20 @@ class ViewCache:
         return distinct
 
 
-def fit_policy(
-    views: ViewCache,
-    rows: np.ndarray,
-    metric: Metric,
-    settings: Policy,
-    seconds: Mapping[str, float] | None = None,
-) -> dict[str, float]:
+def fit_policy(views: ViewCache, rows: np.ndarray, metric: Metric, settings: Policy) -> dict[str, float]:
     """Fit the policy of one member.  Returns view -> weight; weights are positive and sum to 1.
 
     views: shared with fits on other rows.  rows: (n,) int, the row numbers to fit on.
-    seconds: view -> inference time in seconds per 1,000 images; None = unknown, each view then counts as one second.
     """
     if settings.method == "identity":
         return {IDENTITY: 1.0}
-    names = views.distinct_views(settings.same_below)
+    names = views.distinct_views
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
     if len(names) == 1:
         return {IDENTITY: 1.0}
-    cost = np.array([seconds[name] if seconds else 1.0 for name in names])
-
-    def affordable(picks: list[int]) -> np.ndarray:
-        used = np.isin(np.arange(len(cost)), picks)
-        return used | (cost[used].sum() + cost <= settings.seconds_limit)
-
     search = _search(views, names, rows, metric, settings)
-    allowed = affordable if settings.seconds_limit else None
-    picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, search.mixing, allowed)
-    if not picks:
-        raise UserError(
-            f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "
-            "1,000 images; expected at least that, or 0 for no limit"
-        )
+    picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, search.mixing)
     weights = np.bincount(picks, minlength=len(names)) / len(picks)
     if not _is_gain(search, weights, settings):
         return {IDENTITY: 1.0}
@@ -149,7 +130,7 @@ def rejected_views(
     if settings.method == "identity":
         return {}
     views = ViewCache(predictions, labels)
-    names = views.distinct_views(settings.same_below)
+    names = views.distinct_views
     reasons = {name: "no-op" for name in predictions.views if name not in names}
     unused = [name for name in names[1:] if name not in policy]
     if unused:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from competition.config.errors import UserError, counted, size_text
+from rich import filesize
+
+from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.files.manifest import sha256
@@ -81,7 +83,7 @@ def extract_verified(
         if not listing:
             notes = [f"the server lists no files; the {len(sizes)} of {path.name} could not be compared with a listing"]
         elif unlisted:
-            size = size_text(sum(sizes[name] for name in unlisted))
+            size = filesize.decimal(sum(sizes[name] for name in unlisted))
             action = "unpacked as well" if rules.unlisted else "left out"
             names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
             notes = [f"{counted(len(unlisted), 'file')} not in the listing ({size}), {action}: {names}"]
@@ -152,7 +154,7 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
     except OSError as error:
         raise UserError(
             f"{path} could not be unpacked into {folder.parent} ({error.strerror or error}): "
-            f"it needs {size_text(needed)} there; the archive is kept."
+            f"it needs {filesize.decimal(needed)} there; the archive is kept."
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -161,7 +163,7 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
     """KaggleError if fewer than `needed` bytes are free in `folder`."""
     if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
+        sentence = f"{purpose} needs {filesize.decimal(missing)} more than are free in {folder}: free disk space first."
         raise KaggleError("disk", sentence)
 
 
@@ -204,7 +206,7 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
         raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > rules.max_ratio:
-        sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"
+        sizes = f"{filesize.decimal(packed)} would unpack to {filesize.decimal(unpacked)}, {unpacked / packed:.0f} times as much"
         raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {rules.max_ratio:g} times is allowed)")
     return files
 

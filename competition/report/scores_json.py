@@ -36,7 +36,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     classes = honest.cross_fitted.probs.shape[1]
     evaluation = Evaluation(metric, classes, params.honest.resamples, params.honest.seed)
     rows, test_rows = honest.scored, len(inputs.test_ids)
-    labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
+    labels, output = inputs.labels[rows], honest.cross_fitted.output[rows]
     expected = expected_scores(labels, output, evaluation, test_rows) if test_rows else ()
     answer, trivial_outputs = trivial_output(labels, metric, classes)
     trivial = score_with_error(labels, trivial_outputs, evaluation)

@@ -1,5 +1,6 @@
 """Score a submission against the local private solution, and count every opening of the solution."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,15 +58,12 @@ def grade(
     metric, classes = metric_named(competition.metric), len(competition.classes)
     answer, values = "", dict[str, Any]()
     for part in ("public", "private"):
-        rows, score = np.flatnonzero(usage == part), None
-        try:
-            if len(rows):
-                score = metric.display(metric.evaluate(labels[rows], output[rows], classes))
-        except UndefinedScore:
-            pass
-        is_scored = score is not None and bool(np.isfinite(score))
-        values |= {part: score if is_scored else None, f"{part}_rows": len(rows), f"{part}_trivial": None}
-        if is_scored:
+        rows, score = np.flatnonzero(usage == part), np.nan
+        with suppress(UndefinedScore):
+            score = metric.display(metric.evaluate(labels[rows], output[rows], classes)) if len(rows) else np.nan
+        values |= {part: None, f"{part}_rows": len(rows), f"{part}_trivial": None}
+        if np.isfinite(score):
+            values[part] = score
             answer, values[f"{part}_trivial"] = trivial_score(labels[rows], metric, classes, train_labels)
     return Grade(**values, trivial=answer, solution_accesses=len(accesses))
 

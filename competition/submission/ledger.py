@@ -111,9 +111,8 @@ def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
     """Append one line and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
-    values = json.loads(
-        json.dumps({"kind": kind, **to_plain(line)}), parse_constant=lambda name: None
-    )  # JSON has no NaN
+    text = json.dumps({"kind": kind, **to_plain(line)})
+    values = json.loads(text, parse_constant=lambda name: None)  # JSON has no NaN
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab") as file:
         if path.read_bytes()[-1:] not in (b"", b"\n"):  # a killed process left a part of a line
             file.write(b"\n")

@@ -81,7 +81,15 @@ def follow(client: Client, slug: str, ref: str, score_wait: ScoreWait) -> Submis
     """Poll until the submission has a score or an error; after score_wait.limit return it unfinished."""
     started, pause = time.monotonic(), score_wait.first_pause
     while True:
-        submission = _find(client, slug, ref)
+        submission = None
+        if not ref.isdecimal():  # only Kaggle's list knows such a number
+            submission = next((entry for entry in submissions(client, slug) if entry.ref == ref), None)
+        else:
+            try:
+                submission = parse_submission(call(client, slug, "competitions", "GetSubmission", ref=int(ref)))
+            except KaggleError as error:
+                if error.kind != "missing":  # right after submitting, Kaggle answers 404 for a while
+                    raise
         waited = time.monotonic() - started
         if submission is not None and submission.is_finished:
             return submission
@@ -90,15 +98,3 @@ def follow(client: Client, slug: str, ref: str, score_wait: ScoreWait) -> Submis
         score_wait.on_wait(waited)
         time.sleep(min(pause, max(0.0, score_wait.limit - waited)))
         pause = min(score_wait.longest_pause, pause * 1.5)
-
-
-def _find(client: Client, slug: str, ref: str) -> Submission | None:
-    """None right after submitting: Kaggle answers 404 for a while."""
-    if not ref.isdecimal():  # only its list knows such a number
-        return next((entry for entry in submissions(client, slug) if entry.ref == ref), None)
-    try:
-        return parse_submission(call(client, slug, "competitions", "GetSubmission", ref=int(ref)))
-    except KaggleError as error:
-        if error.kind != "missing":
-            raise
-        return None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
+from competition.config.former_keys import REMOVED
 from competition.config.params import ExcludedFolds, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
@@ -157,6 +158,7 @@ def blend_blocks(params: Params) -> dict[str, Any]:
     """The parameters that a blend depends on."""
     blocks = {block: asdict(getattr(params, block)) for block in ("policy", "blend", "decision", "honest")}
     del blocks["blend"]["name"], blocks["blend"]["members"]  # the members are in its predictions
+    blocks["policy"] |= REMOVED["policy"]
     return blocks
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -141,18 +140,6 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     tuned_folds = {int(fold) for by_fold in models for model in by_fold.values() for fold in model["tuned_folds"]}
     tuned = tuple(sorted(tuned_folds))
     return EnsembleInputs(ids, labels, folds, oof, test_ids, test, tuple(shared_folds), tuned, tuple(notes))
-
-
-def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
-    """Member -> view -> seconds for 1,000 images: the median over the timed fold models, times the number of seeds."""
-    params = workspace.params
-    medians = {}
-    for name, runs in blended_runs(workspace).items():
-        manifests = [views_manifest(run, params, fold) for run in runs for fold in range(params.prepare.folds)]
-        timings = [m.result["seconds_per_1000"] for m in manifests if m and "seconds_per_1000" in m.result]
-        if timings:
-            medians[name] = {view: len(runs) * median(t[view] for t in timings if view in t) for view in timings[0]}
-    return medians
 
 
 def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

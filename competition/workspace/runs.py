@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.former_keys import REMOVED
 from competition.config.params import Member, Params, Train
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import changed_keys, read_manifest, read_record, write_json
@@ -157,7 +157,7 @@ def _stored(folder: Path) -> Run | None:
     stated, digest, name = depends["member"], digest_of(depends), folder.parent.name
     # A removed parameter had its effect on the weights; they are used without it.
     train = {
-        key: value for key, value in stated["train"].items() if key in KEYS_OF_TRAIN or key not in REMOVED_FROM_TRAIN
+        key: value for key, value in stated["train"].items() if key in KEYS_OF_TRAIN or key not in REMOVED["train"]
     }
     try:
         member = TypeAdapter(Member).validate_python({**stated, "train": train})

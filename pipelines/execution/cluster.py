@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich import filesize
+
 from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
-from competition.config.errors import UserError, counted, size_text
+from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams
 from competition.files.manifest import Stored, changed_keys, copy_file, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
@@ -213,7 +215,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
     else:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())
-        job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size_text(size)})")
+        job.echo(f"cluster: machines receive what they lack of {len(files)} files ({filesize.decimal(size)})")
     folders = cluster.folder, cluster.shared
     return Setup(*folders, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished)
 

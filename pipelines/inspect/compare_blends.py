@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.bootstrap import Evaluation
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import Label, compare, seed_noise_of_difference
+from competition.ensemble.compare import Label, changed_rows, seed_noise_of_difference
 from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
@@ -31,9 +31,7 @@ def run(job: Job) -> None:
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest
-    comparison = compare(
-        rows.ids, rows.labels, before, after, Evaluation(metric, len(classes), honest.resamples, honest.seed)
-    )
+    evaluation = Evaluation(metric, len(classes), honest.resamples, honest.seed)
     spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.shares for folder in (a, b))
     # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
@@ -42,7 +40,7 @@ def run(job: Job) -> None:
     doubts = [f"{folder.name}: {note}" for folder, each in zip((a, b), scores) for note in each.get("notes", ())]
     retrained = sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
-    difference = replace(comparison.difference, seeds=seed_noise)
+    difference = replace(paired(rows.labels, before, after, evaluation), seeds=seed_noise)
     job.echo(
         f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both cross-fitted"
     )
@@ -58,7 +56,7 @@ def run(job: Job) -> None:
         job.echo(f"  members with different fold models: {names}{measured}")
     label_of = dict(zip(rows.ids, rows.labels))
     changes = []
-    for row_id, old, new in comparison.changed:
+    for row_id, old, new in changed_rows(rows.ids, before, after, metric.target):
         label = label_of[row_id]
         texts = (text(one, classes) for one in (label, old, new))
         changes.append((row_id, *texts, np.array_equal(old, label), np.array_equal(new, label)))

@@ -12,7 +12,7 @@ from competition.prepare.adapter_types import needs_a_label
 from competition.report.blend_tables import ways_section
 from competition.report.page import Table
 from competition.report.terminal import seeds_line
-from competition.workspace.ensemble_inputs import load_predictions, prediction_sources, view_seconds
+from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.scores import seed_spreads
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
@@ -32,7 +32,6 @@ def run(job: Job) -> None:
     )
     spreads, notes = seed_spreads(job.workspace)
     job.echo(*(f"list-blends: {note}" for note in (*inputs.notes, *notes)))
-    seconds = view_seconds(job.workspace) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     if optimistic:
@@ -41,7 +40,7 @@ def run(job: Job) -> None:
         job.echo(
             f"list-blends: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
-    rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
+    rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, spreads)

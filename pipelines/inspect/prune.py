@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
-from competition.config.errors import UserError, counted, size_text
+from rich import filesize
+
+from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
@@ -18,16 +20,16 @@ def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
     total, folders = sum(unused.values()), counted(len(unused), "folder")
-    job.echo(*(f"prune: {display_path(folder)}: {size_text(size)}" for folder, size in unused.items()))
+    job.echo(*(f"prune: {display_path(folder)}: {filesize.decimal(size)}" for folder, size in unused.items()))
     if not unused:
         job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")
     elif job.options.force:
         for folder in unused:
             shutil.rmtree(folder)
-        job.echo(f"prune: removed {folders}, {size_text(total)}")
+        job.echo(f"prune: removed {folders}, {filesize.decimal(total)}")
     else:
         job.echo(
-            f"prune: {folders}, {size_text(total)}, used by no submission of the ledger, no recipe and not by the current "
+            f"prune: {folders}, {filesize.decimal(total)}, used by no submission of the ledger, no recipe and not by the current "
             "parameters; `make prune FORCE=1` removes what is listed"
         )
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich import filesize
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted, size_text
+from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
@@ -149,7 +150,7 @@ def write_page(job: Job, page: Path, reloads: bool = False) -> None:
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:
         tracking.end(Outcome({}, {}, [page]))
-    job.echo(f"report: {display_path(page)} ({size_text(page.stat().st_size)}, all in one file)")
+    job.echo(f"report: {display_path(page)} ({filesize.decimal(page.stat().st_size)}, all in one file)")
 
 
 def load_results(job: Job) -> Results:

@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from rich import filesize
+
 from competition.budget.clock import start_clock
-from competition.config.errors import UserError, size_text
+from competition.config.errors import UserError
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
@@ -150,7 +152,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     if inputs:
         name = f"{owner}/{slug}-carried"
         packs = packing.carry(inputs, job.path("kernel", "carried"))
-        size = size_text(sum(pack.stat().st_size for pack in packs))
+        size = filesize.decimal(sum(pack.stat().st_size for pack in packs))
         job.echo(f"kernel: {len(inputs)} folders of this machine are sent with it, as private dataset {name} ({size})")
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))

@@ -15,7 +15,7 @@ import pandas as pd
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.secrets import without_secrets
-from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
+from competition.ensemble.chain import BLEND, Chain, apply_chain
 from competition.ensemble.compare import diversity
 from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD, doubted_members, is_doubted
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
@@ -58,7 +58,6 @@ from competition.workspace.ensemble_inputs import (
     load_predictions,
     model_digests,
     prediction_sources,
-    view_seconds,
 )
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import DIGITS, plugins_entry, tuning_trials
@@ -96,14 +95,10 @@ def run(job: Job) -> None:
         "caveats": {name: sha256(path) for name in CAVEAT_FILES if (path := prepared.folder / name).is_file()},
     }
     depends |= plugins_entry(METRICS=(prepared.competition.metric,))
-    if params.policy.seconds_limit:  # nothing else depends on inference times
-        depends["seconds"] = view_seconds(job.workspace)
-        for name in sorted(sources.keys() - depends["seconds"].keys()):
-            job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
     # A name comes before the digest: no blend replaces another.
     folder = "-".join(filter(None, [params.blend.name, digest_of(depends)[:DIGITS]]))
     path = job.path("blend", folder, "manifest.json")
-    make = partial(create_blend, job, path.parent, sources, spreads, depends.get("seconds"))
+    make = partial(create_blend, job, path.parent, sources, spreads)
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
@@ -189,14 +184,12 @@ def detail_lines(scores: Scores, chain: Chain) -> list[str]:
     return lines
 
 
-def create_blend(
-    job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None
-) -> Computed:
+def create_blend(job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> Computed:
     """Fit the blend, write its files and the submission.  Returns the files and the manifest's result.
 
-    sources, spreads, seconds: of `ensemble_inputs`.
+    sources, spreads: of `ensemble_inputs`.
     """
-    result = fit(job, sources, spreads, seconds)
+    result = fit(job, sources, spreads)
     files, digest, scores = write_files(folder, job.prepared, result, job.params.blend.class_shares)
     trained_here = [name for name in sources if name not in job.params.external]
     runs = tuple(f"{name.partition('@')[0]}@{run[:8]}" for name in trained_here for run in sources[name])
@@ -210,19 +203,19 @@ def create_blend(
     return files, {"file": file, "submission": digest, **scores}
 
 
-def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None) -> BlendResult:
+def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> BlendResult:
     """Load the predictions, fit the chain, score it, and analyse views and diversity."""
     params, prepared = job.params, job.prepared
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     with Bar(None, "blend: fitting", "fits") as bar:
-        rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
+        rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
     policies = honest.chain.policies
     rejected = {m: rejected_views(v, inputs.labels, metric, settings.policy, policies[m]) for m, v in oof.items()}
     diverse = diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric)
-    output, classes = honest.cross_fitted.output(metric), len(prepared.competition.classes)
+    output, classes = honest.cross_fitted.output, len(prepared.competition.classes)
     scores = {
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),

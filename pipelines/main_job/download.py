@@ -5,8 +5,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rich import filesize
+
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted, size_text
+from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.config.params import HUB
 from competition.kaggle import chosen_files, download
@@ -70,7 +72,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    job.echo(f"download: {counted(len(files), 'file')}, {size_text(size)} in {display_path(raw)}")
+    job.echo(f"download: {counted(len(files), 'file')}, {filesize.decimal(size)} in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(size / 1e6, 1)}
 
 
@@ -84,7 +86,7 @@ def download_some(job: Job, pattern: str) -> None:
         )
     with Bar(None, "", "B") as bar:
         files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), bar.update_step)
-    fetched = f"{counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}"
+    fetched = f"{counted(len(files), 'file')}, {filesize.decimal(sum(files.values()))} in {display_path(folder)}"
     job.echo(f"download: {fetched}, for inspection; training needs all files: `make download` without ONLY")
 
 

@@ -35,7 +35,7 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
 METHODS = ("equal", "bagged")
 BLEND = Blend(name="", members=(), methods=METHODS, rounds=15, bags=4, ridge=1.0, seed=0, class_shares="training")
 DECISION = Decision(rules=("argmax", "prior"), passes=1, shrink_rows=20)
-POLICY = Policy(method="greedy", objective="log_likelihood", rounds=10, seconds_limit=0, same_below=1e-3)
+POLICY = Policy(method="greedy", objective="log_likelihood", rounds=10)
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 HONEST = Honest(resamples=300, seed=0, blocks=10)
 

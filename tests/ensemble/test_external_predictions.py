@@ -123,9 +123,9 @@ def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_pa
     for text, message in (
         (
             "id,cat,bird\nNA,0.75,0.25\n",
-            "^[^(]* lacks 1 column, 'dog' and has 1 unknown column, 'bird'; expected 'id' and",
+            "^[^(]* has the columns 'id', 'cat', 'bird'; expected 'id' and .* they differ in 'bird', 'dog'",
         ),
-        ("id;cat;dog\nNA;0,75;0,25\n", "separated by `;`, and its numbers may have a decimal comma; write it with"),
+        ("id;cat;dog\nNA;0,75;0,25\n", "separated by commas .to_csv without sep and decimal."),
         ("id,cat,dog\nNA,,0.25\n007,0.5,0.5\n", "1 row without probabilities .*, first NA; the first holds nan, 0.25"),
     ):
         file.write_text(text)

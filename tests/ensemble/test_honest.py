@@ -11,7 +11,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, apply_chain
-from competition.ensemble.decision import fit_label_thresholds, label_sets
+from competition.ensemble.decision import Decision, fit_label_thresholds
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
@@ -223,8 +223,9 @@ def test_thresholds_without_positives_and_rows_without_a_label():
     thresholds = fit_label_thresholds(probs, targets, MACRO, 1, 0)
     assert 0.2 < thresholds[0] < 0.4 and 0.3 < thresholds[1] < 0.401  # the common threshold
     probs, thresholds = np.array([[0.1, 0.4], [0.9, 0.1]]), np.array([0.2, 0.6])
-    assert label_sets(probs, thresholds, at_least_one=False).tolist() == [[False, False], [True, False]]
-    assert label_sets(probs, thresholds, at_least_one=True).tolist() == [[True, False], [True, False]]
+    decision = Decision("thresholds", thresholds=tuple(thresholds), independent=True)
+    assert decision.labels(probs).tolist() == [[False, False], [True, False]]
+    assert replace(decision, at_least_one=True).labels(probs).tolist() == [[True, False], [True, False]]
 
 
 def rows_with(target: str) -> OofRows:

@@ -13,7 +13,7 @@ from competition.ensemble import significance
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import compare, diversity, seed_noise, seed_noise_of_difference
+from competition.ensemble.compare import diversity, seed_noise, seed_noise_of_difference
 from competition.ensemble.decision import ARGMAX
 from competition.ensemble.expected_score import ExpectedScore, expected_scores, interval
 from competition.ensemble.metrics import METRICS
@@ -159,8 +159,8 @@ def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly(na
 def test_an_exchange_of_the_two_results_changes_the_sign_of_the_difference_and_nothing_else(name):
     labels, probs = draw([1.5, 1.5], rows=300)
     first, second = (METRICS[name].output_of(p, p.argmax(1)) for p in probs)
-    evaluation, ids = Evaluation(METRICS[name], 5, 50, seed=0), np.arange(300)
-    one, other = (compare(ids, labels, *pair, evaluation).difference for pair in ((first, second), (second, first)))
+    evaluation = Evaluation(METRICS[name], 5, 50, seed=0)
+    one, other = (paired(labels, *pair, evaluation) for pair in ((first, second), (second, first)))
     assert one.value and one.error and one.changed > 12
     exchanged = {"value": -one.value, "low": -one.high, "high": -one.low}
     assert other == replace(one, **exchanged, corrected=one.corrupted, corrupted=one.corrected)

@@ -139,18 +139,10 @@ def test_an_external_member_is_part_of_the_blend_with_its_doubt_and_is_not_train
     assert re.search(r"^wide@\w+ \* .* 2/3 incomplete ", output, re.MULTILINE)
 
 
-def test_view_costs_matter_for_a_limit_only_and_test_rows_have_the_views_of_the_chain(workspace: Workspace) -> None:
+def test_test_rows_have_the_views_of_the_chain(workspace: Workspace) -> None:
     for file in sorted(workspace.work.glob("members/*/*/fold*/views/*/manifest.json")):
-        manifest = json.loads(file.read_text())
-        assert min(manifest["result"]["seconds_per_1000"].values()) > 0
-        manifest["result"]["seconds_per_1000"] = {"identity": 1.0, "shift_up": 3.0}
-        file.write_text(json.dumps(manifest))
+        assert min(json.loads(file.read_text())["result"]["seconds_per_1000"].values()) > 0
     assert "blend: current" in workspace.here("blend")
-    limited = "policy.seconds_limit=2"
-    workspace.here("blend", sets=limited)
-    policies = Chain.load(workspace.blend / "chain.json").policies
-    assert {view for policy in policies.values() for view in policy} == {"identity"}
-    assert "blend: current" in workspace.here("blend", sets=limited)
     assert workspace.scores["chain"] == digest_of(Chain.load(workspace.blend / "chain.json"))
     # Test rows must have the views of the scored chain.
     for fold in range(3):

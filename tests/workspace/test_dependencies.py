@@ -9,7 +9,7 @@ from two_classes import FOLDS, PREPARED, TWO
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.former_keys import REMOVED
 from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides, stated_keys
 from competition.files.manifest import write_manifest
@@ -137,7 +137,7 @@ def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_curr
     manifest = tmp_path / "members" / "cnn" / digest_of(depends)[:12] / "fold0" / "manifest.json"
     write_manifest(manifest, {**depends, "fold": 0, "teacher_weights": {}}, [], {}, {})
     assert not fold_model(run, 0).is_current
-    monkeypatch.setitem(REMOVED_FROM_TRAIN, "removed", 3)
+    monkeypatch.setitem(REMOVED["train"], "removed", 3)
     assert fold_model(run_of(tmp_path, PREPARED, params(), "cnn"), 0).is_current
     (stored,) = stored_runs(tmp_path)
     assert (stored.member, stored.digest) == (run.member, digest_of(depends))
