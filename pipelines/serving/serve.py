@@ -13,7 +13,7 @@ from pipelines.execution.selection import selected_folds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 
-PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
+PACKAGES = ("starlette", "python-multipart", "uvicorn")
 
 
 def run(job: Job) -> None:
