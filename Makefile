@@ -308,7 +308,9 @@ $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,dev,fuzz]" | $(COUNTED)
 	@touch $@
 
+# An installation takes minutes: a server without an export says so before.
 $(patsubst %,$(BIN)/.ready-%,labels preflight onnx litert serve dashboard cluster): $(BIN)/.ready
+	@$(if $(filter %-serve,$@),$(call GOLDFOLD,serve --check))
 	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,$(patsubst .ready-%,%,$(notdir $@))]" | $(COUNTED)
 	@touch $@
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MACHINE_EXIT = 3  # of the process: this machine failed (disk, memory, device), another one may not
 STOP_SECONDS = 60.0  # for a checkpoint after Ctrl-C
-RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
 # Variables of the machine that the process must not have: OMP_NUM_THREADS is set by Ray to the CPUs of the task, and the
 # process needs neither Kaggle nor Ray.
 REMOVED_VARIABLES = ("OMP_NUM_THREADS", "KAGGLE_", "RAY_")
@@ -122,7 +121,7 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
             packed = Path(temporary) / "archive"
             packed.write_bytes(received.archive if isinstance(received, Result) else received)
             shutil.rmtree(work / name, ignore_errors=True)  # a lost task may have left another version
-            install(packed, work / name, RESULT_RATIO)
+            install(packed, work / name)
         if request.force:
             (work / request.result_folder / "manifest.json").unlink(missing_ok=True)
         # Not the current folder: Ray replaces it under a running worker when another node joins that shares its session's folder.

@@ -291,10 +291,7 @@ class KaggleParams(Block):
     first_wait: AboveZero
     longest_wait: AboveZero
     stall: AboveZero
-    unpack_ratio: AboveZero
     listing_lag: NonNegative
-    unlisted: Literal["leave_out", "unpack"]
-    case_twins: Literal["refuse", "keep"]
     score_wait: NonNegative
     score_pause: AboveZero
     public_share: ShareAboveZero

@@ -11,18 +11,12 @@ from typing import TypeVar
 
 from competition.config.errors import UserError
 from competition.kaggle.client import Client, wait_before_retry
-from competition.kaggle.errors import REFUSED_SUBMISSIONS, RETRYABLE, KaggleError, retry_time_text
+from competition.kaggle.errors import REFUSED_SUBMISSIONS, RETRYABLE, KaggleError
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
 NO_EFFECT = {"rate", "credentials", "rules", "phone", "access", "missing", "upload", "push", "dataset"}
 NO_EFFECT |= set(REFUSED_SUBMISSIONS)
-# Failure kind -> why the answer is missing; other kinds have their reason.
-LOST = {
-    "connection": "the connection broke",
-    "stalled": "Kaggle stopped answering",
-    "answer": "Kaggle's answer could not be read",
-}
 LONGEST_PAUSE = 15.0  # seconds between two requests for a list
 
 
@@ -34,12 +28,10 @@ class LostAnswer(Exception):
     """The answer to a request is missing, so that it may have taken effect. The message is the reason."""
 
 
-def send_at_most_once(
-    client: Client, command: str, send: Callable[[], T], was_not_sent: Callable[[KaggleError], bool]
-) -> T:
+def send_at_most_once(client: Client, send: Callable[[], T], was_not_sent: Callable[[KaggleError], bool]) -> T:
     """Return the value of `send`, which is called again only after an error by which it certainly had no effect.
 
-    command: to run again, for the message of an error.  was_not_sent: says so of errors that do not show it by themselves.
+    was_not_sent: says so of errors that do not show it by themselves.
     Raises LostAnswer and KaggleError.
     """
     for attempt in itertools.count(1):
@@ -49,14 +41,9 @@ def send_at_most_once(
             # 408 may have had an effect: a gateway sends it when a reply is lost.
             is_refused = error.kind in NO_EFFECT or (400 <= error.status < 500 and error.status != 408)
             if not is_refused and not was_not_sent(error):
-                reason = LOST.get(error.kind, error.reason.rstrip("."))
-                raise LostAnswer(f"Kaggle answered {error.status}" if error.status else reason) from error
+                raise LostAnswer(f"{error.kind}: {error.reason}") from error
             if error.kind in RETRYABLE | {"upload"} and wait_before_retry(client, attempt, error):
                 continue
-            if error.kind == "rate" and error.retry_after:
-                again = f"run `{command}` again {retry_time_text(error.retry_after)}, as Kaggle asks."
-                sentence = f"Kaggle limits the rate of requests: nothing was sent; {again}"
-                raise KaggleError("rate", sentence, error.retry_after, error.status, error.reason) from None
             raise
     raise AssertionError("the loop has no end")
 

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import json
 import os
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -20,26 +19,18 @@ if TYPE_CHECKING:
     from requests import Response
 
 TIMEOUT = (30, 300)  # seconds: to connect, between two reads
-MOST_EMPTY_PAGES = 100  # in a row, before a list is taken to be at its end
 SERVICES = {
     "competitions": "competitions.CompetitionApiService",
     "datasets": "datasets.DatasetApiService",
     "kernels": "kernels.KernelsApiService",
 }
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
-# Exception names -> message; the first match counts. requests wraps urllib3's errors, which wrap the system's.
-CONNECTION = (
-    # urllib3 reports these as proxy errors as well, although the proxy was reached
-    ({"ConnectionResetError", "BrokenPipeError"}, "connection reset"),
-    ({"RemoteDisconnected", "IncompleteRead", "EOFError"}, "connection closed in the middle"),
-    ({"ProxyError"}, "the proxy did not answer; HTTP_PROXY and HTTPS_PROXY name it"),
-    ({"SSLError", "SSLCertVerificationError"}, "the certificate was not accepted; REQUESTS_CA_BUNDLE names another"),
-    ({"NameResolutionError", "gaierror"}, "the host name could not be resolved"),
-    ({"ConnectionRefusedError"}, "connection refused"),
-    ({"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}, "no answer in time"),
-    ({"ProtocolError", "NewConnectionError", "ConnectionError"}, "no connection"),
-    ({"TooManyRedirects"}, "redirected without end"),
-)
+# Exception names -> what the user can change.
+CONNECTION_HINTS = {
+    "ProxyError": "HTTP_PROXY and HTTPS_PROXY name the proxy",
+    "SSLError": "REQUESTS_CA_BUNDLE names another certificate",
+    "NameResolutionError": "the host name could not be resolved",
+}
 
 
 class ReportedFailure(Exception):
@@ -86,20 +77,16 @@ def send(
 def pages(
     kaggle: "KaggleClient", service: str, method: str, rows: str, **fields: object
 ) -> Iterator[list[Mapping[str, object]]]:
-    """The rows of each page of a list. An empty page may name a next one; a repeated token ends the list.
+    """The rows of each page of a list. An empty page may name a next one; a token without one or a repeated one ends the list.
 
     rows: name of the field with the rows.  fields: of each request.
     """
-    token, read_tokens, empty_pages = "", set[str](), 0
-    while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
+    token, read_tokens = "", set[str]()
+    while token not in read_tokens:
         read_tokens.add(token)
         page = call(kaggle, service, method, **{**fields, "pageToken": token})
-        entries = objects(page.get(rows))
-        empty_pages = 0 if entries else empty_pages + 1
-        yield entries
-        token = text(page.get("nextPageToken"))
-        if not token:
-            return
+        yield objects(page.get(rows))
+        token = text(page.get("nextPageToken"))  # "" was read first
 
 
 def failure_of(error: BaseException) -> dict[str, object]:
@@ -128,18 +115,12 @@ def failure_of(error: BaseException) -> dict[str, object]:
         return {"kind": "disk", "message": os.strerror(error.errno)}
     network_errors = (requests.exceptions.RequestException, OSError, EOFError)
     if isinstance(error, network_errors) or type(error).__module__.startswith("urllib3"):
-        # Never its raw text, which may contain a signed link.
-        waiting, names = [error], {}
-        while waiting:
-            one = waiting.pop()
-            if id(one) not in names:
-                names[id(one)] = type(one).__name__
-                causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
-                waiting += [cause for cause in causes if isinstance(cause, BaseException)]
-        messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
-        return {"kind": "connection", "message": next(messages, f"the client reports {type(error).__name__}")}
-    if isinstance(error, KeyboardInterrupt):
-        return {"kind": "interrupted", "message": "interrupted"}
-    if any(frame.filename.endswith("kaggle_object.py") for frame in traceback.extract_tb(error.__traceback__)):
-        return {"kind": "answer", "message": "the kaggle package cannot read it"}  # its message classes
+        # Types, never texts, which may contain a signed link. requests wraps urllib3's errors, which wrap the system's.
+        names: list[str] = []
+        cause: BaseException | None = error
+        while cause is not None:
+            names.append(type(cause).__name__)
+            cause = cause.__cause__ or cause.__context__
+        hints = [hint for name, hint in CONNECTION_HINTS.items() if name in names]
+        return {"kind": "connection", "message": "; ".join([names[-1], *hints])}
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}

@@ -2,25 +2,20 @@
 
 import shutil
 import zipfile
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, first_few
 from competition.files.locks import exclusive
 from competition.kaggle import archive
 from competition.kaggle.answers import is_safe_path
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules, require_disk_space
+from competition.kaggle.archive import ArchiveRefusal, require_disk_space
 from competition.kaggle.client import Client, ask, competition_slug
-from competition.kaggle.download import Listing, StepProgress, require_access
+from competition.kaggle.download import StepProgress, require_access
 from competition.kaggle.errors import KaggleError
 
-RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 
-
-def fetch_some(
-    client: Client, slug: str, pattern: str, folder: Path, rules: UnpackRules, progress: StepProgress
-) -> dict[str, int]:
+def fetch_some(client: Client, slug: str, pattern: str, folder: Path, progress: StepProgress) -> dict[str, int]:
     """Download the files selected by `pattern` below `folder`; return name -> bytes on disk. Complete files are skipped.
 
     pattern: a file, a folder (with or without a trailing slash), or names with * and ?.
@@ -29,19 +24,18 @@ def fetch_some(
     slug = competition_slug(slug)
     with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
         require_access(client, slug)
-        listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
+        listing = ask(client, "listing", {"slug": slug}, slug)  # see child.listing
         inside = pattern.rstrip("/") + "/"
         selected = {
             name: size
-            for name, size in listed.files.items()
+            for name, size in listing["files"].items()
             if name == pattern or name.startswith(inside) or fnmatchcase(name, pattern)
         }
         if not selected:
-            first = ", ".join(list(listed.files)[:3]) or "none"
-            incomplete = "" if listed.complete else "; its listing is incomplete"
+            incomplete = "" if listing["complete"] else "; its listing is incomplete"
             raise UserError(
-                f"ONLY={pattern} matches none of the {counted(len(listed.files), 'file')} that Kaggle lists for {slug}{incomplete} "
-                f"(the first: {first}): expected a file, a folder or a pattern such as 'train/*.csv'."
+                f"ONLY={pattern} matches none of the files that Kaggle lists for {slug}{incomplete} "
+                f"({first_few(listing['files'])}): expected a file, a folder or a pattern such as 'train/*.csv'."
             )
         if unsafe := [name for name in selected if not is_safe_path(name)]:
             raise UserError(f"Kaggle lists {unsafe[0]!r}, a name that leaves the folder: nothing was downloaded.")
@@ -51,11 +45,6 @@ def fetch_some(
             if not path.is_file() or size not in (None, path.stat().st_size):
                 path.unlink(missing_ok=True)
                 missing[name] = size
-        if len(missing) > RATE_LIMITED_FILES:
-            client.print_line(
-                f"Kaggle: {len(missing):,} single downloads; Kaggle limits the rate of requests, so `make download` "
-                "without ONLY (one archive) may be faster"
-            )
         require_disk_space(f"ONLY={pattern}", sum(size or 0 for size in missing.values()), folder)
         if missing:
             arguments = {"slug": slug, "folder": str(folder), "files": missing}
@@ -63,19 +52,19 @@ def fetch_some(
             ask(client, "download_files", arguments, slug, on_event)
         for name, size in missing.items():
             if size is not None:
-                _check(folder / name, size, rules)
+                _check(folder / name, size)
     return {name: (folder / name).stat().st_size for name in selected}
 
 
-def _check(path: Path, size: int, rules: UnpackRules) -> None:
+def _check(path: Path, size: int) -> None:
     """KaggleError if a downloaded file does not have its listed size. Unpacks a file that Kaggle sent as a zip."""
     if path.stat().st_size != size and zipfile.is_zipfile(path):
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            archive.extract_verified(packed, folder, replace(rules, unlisted=False), {path.name: size})
+            archive.extract(packed, folder, {path.name: size})
             (folder / path.name).replace(path)
-            folder.rmdir()
+            shutil.rmtree(folder)
         except ArchiveRefusal as error:
             sentence = f"{path.name} was sent as an archive that {error.reason}: run this again."
             raise KaggleError("damaged", sentence) from error

@@ -1,7 +1,7 @@
 """Client for Kaggle: each call runs the `kaggle` package in a child process with a clean environment.
 
 Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
-errors.RETRYABLE, `wait_before_retry` waits before the next attempt, `RetryPolicy` (kaggle.* in params.yaml) has the limits.
+errors.RETRYABLE, `wait_before_retry` waits before the next attempt, kaggle.* in params.yaml has the limits.
 A child without progress is killed. Every failure becomes one sentence for the user. The exit code of the child is ignored: its
 last event says whether it succeeded, and the callers check the files that it writes.
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
+from competition.config.params import KaggleParams
 from competition.config.redaction import printable, redact, redacted_answer
 from competition.files.child_process import ChildEnded, ChildStalled, Event, run_child
 from competition.kaggle import credentials
@@ -33,21 +34,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class RetryPolicy:
-    """Limits of attempts and waits."""
-
-    max_attempts: int  # attempts of one call
-    first_wait: float  # seconds before the second attempt; doubled for every later one, with jitter
-    longest_wait: float  # seconds: maximum of one wait; a longer Retry-After ends the attempts
-    stall: float  # seconds without progress after which a call is stopped
-
-
-@dataclass(frozen=True)
 class Client:
     """Credentials, limits and output of all calls."""
 
     environment: Mapping[str, str]  # of this process; the child gets the part that Kaggle needs
-    policy: RetryPolicy
+    policy: KaggleParams  # its limits of attempts and waits
     print_line: Callable[[str], None]  # shows a line to the user, e.g. about a retry
 
 
@@ -110,11 +101,11 @@ def wait_before_retry(client: Client, attempt: int, error: KaggleError) -> bool:
 
     attempt: number of the failed one, from 1. A Retry-After above policy.longest_wait ends the attempts.
     """
-    policy, retry_after = client.policy, error.retry_after or 0
-    if attempt >= policy.max_attempts or retry_after > policy.longest_wait:
+    policy = client.policy
+    if attempt >= policy.max_attempts or error.retry_after > policy.longest_wait:
         return False
     backoff = policy.first_wait * 2 ** (attempt - 1) * (1 + random.random() / 4)
-    wait = min(max(backoff, retry_after), policy.longest_wait)
+    wait = min(max(backoff, error.retry_after), policy.longest_wait)
     client.print_line(f"Kaggle: try {attempt + 1} of {policy.max_attempts} in {wait:.0f} s: {error.reason.rstrip('.')}")
     time.sleep(wait)
     return True

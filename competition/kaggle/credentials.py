@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError
 
 SETTINGS_URL = "https://www.kaggle.com/settings"
 
@@ -31,7 +31,6 @@ class Credential:
     secrets: tuple[str, ...] = field(repr=False)  # strings that must never be shown
     environment: dict[str, str] = field(repr=False)  # variables that pass it to the kaggle package
     warnings: tuple[str, ...] = ()  # what the user should change
-    notes: tuple[str, ...] = ()  # what the user may want to know
 
     def __str__(self) -> str:
         """Kind, source and user; none of it is secret."""
@@ -71,7 +70,6 @@ def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
         if token := _checked(_read(file), str(file), "token"):
             variables = {name: environment[name] for name in IN_NOTEBOOK}
             return Credential("token", f"the notebook's token ({file})", "", (token,), variables)
-    notes = ("KAGGLE_KEY is not used, because a token comes first",) if environment.get("KAGGLE_KEY") else ()
     files = [home / ".kaggle" / name for name in ("access_token", "access_token.txt")]
     texts = {str(file): _read(file) for file in files}
     if value := environment.get("KAGGLE_API_TOKEN", "").strip():
@@ -80,7 +78,7 @@ def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
     for source, text in texts.items():
         if token := _checked(text, source, "token"):
             secrets = (token, value) if value else (token,)
-            return Credential("token", source, "", secrets, {"KAGGLE_API_TOKEN": token}, notes=notes)
+            return Credential("token", source, "", secrets, {"KAGGLE_API_TOKEN": token})
         if value:
             raise UserError(f"{source} holds no token: make a new one at {SETTINGS_URL}, or unset KAGGLE_API_TOKEN.")
     return None
@@ -91,17 +89,11 @@ def _checked(value: object, source: str, what: str) -> str:
 
     what: token, key or username; the message names it and never quotes it.
     """
-    if not isinstance(value, str):
-        problem = f"a {what} of the type {type(value).__name__}"
-    elif len(value.splitlines()) > 1:
-        problem = f"{counted(len(value.splitlines()), 'line')}"
-    elif bad := next((character for character in value if not "!" <= character <= "~"), ""):
-        problem = f"a {what} with the character U+{ord(bad):04X}"
-    else:
+    if isinstance(value, str) and all("!" <= character <= "~" for character in value):
         return value
     raise UserError(
-        f"{source} has {problem}, expected one {what} of letters and digits on one line: make a new token at {SETTINGS_URL}, "
-        "and copy nothing else."
+        f"{source} has no {what} of letters, digits and signs on one line: make a new token at {SETTINGS_URL}, and copy "
+        "nothing else."
     )
 
 

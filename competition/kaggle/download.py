@@ -7,7 +7,7 @@ download is resumed in child_download.py (`save`); archive.py verifies and unpac
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from competition.config.errors import counted
 from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import answers, archive, credentials
-from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, require_disk_space
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, require_disk_space
 from competition.kaggle.client import Client, ask, call, competition_slug
 from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
@@ -26,23 +26,11 @@ StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloadi
 class State:
     """A competition as described by Kaggle."""
 
-    title: str
+    summary: str  # for the user
     entered: bool | None  # rules accepted; None = Kaggle does not say, here and below
     deadline: str  # ISO 8601, UTC; "" = none
-    daily: int | None  # submissions allowed per day
     kernels_only: bool | None  # submissions are accepted from kernels only, not as files
     closed: bool | None  # no submissions are accepted
-
-    @property
-    def summary(self) -> str:
-        rules = "rules accepted" if self.entered else "Kaggle does not say whether the rules are accepted"
-        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {counted(self.daily, 'submission')} a day")
-
-
-@dataclass(frozen=True)
-class Listing:
-    files: dict[str, int | None]  # name -> bytes, None = Kaggle does not say
-    complete: bool  # False: Kaggle limited the rate of requests before all pages were read, or a file has no name
 
 
 def require_access(client: Client, slug: str) -> State:
@@ -52,8 +40,11 @@ def require_access(client: Client, slug: str) -> State:
     entered, kernels_only, closed = (value if isinstance(value, bool) else None for value in flags)
     if entered is False:
         raise KaggleError("rules", SENTENCES["rules"].format(slug=slug, site=SITE))
-    title, deadline = answers.text(about.get("title")) or slug, answers.utc_time(about.get("deadline"))
-    return State(title, entered, deadline, answers.whole(about.get("maxDailySubmissions")), kernels_only, closed)
+    rules = "rules accepted" if entered else "Kaggle does not say whether the rules are accepted"
+    daily = answers.whole(about.get("maxDailySubmissions"))
+    a_day = "" if daily is None else f"; {counted(daily, 'submission')} a day"
+    summary = f"{answers.text(about.get('title')) or slug}: {rules}{a_day}"
+    return State(summary, entered, answers.utc_time(about.get("deadline")), kernels_only, closed)
 
 
 def fetch(
@@ -61,47 +52,36 @@ def fetch(
     slug: str,
     folder: Path,
     cache: Path,
-    rules: UnpackRules,
     progress: StepProgress = lambda step, done, total: None,
-) -> Verified:
+) -> None:
     """Download <cache>/<slug>.zip and unpack it into the empty `folder`, in the pass that verifies it against Kaggle's listing.
 
     cache: folder that keeps the archive between runs. <slug>.json in it is written last.
     A complete archive is used without a request to Kaggle, and a partial one is resumed. An archive that is refused is
-    removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
+    removed and downloaded once more.
     """
     slug = competition_slug(slug)
     with exclusive(cache / f".{slug}.lock", f"download of {slug}"):
         record, file = cache / f"{slug}.json", cache / f"{slug}.zip"
-        verified = read_record(record, Verified)
-        if verified and file.is_file() and sha256(file) == verified.sha256:
-            archive.extract(file, folder, rules, partial(progress, "unpacking"), verified.files)
+        verified: dict[str, str] = read_record(record, dict) or {}
+        if file.is_file() and sha256(file) == verified.get("sha256"):
+            archive.extract(file, folder, progress=partial(progress, "unpacking"))
         else:
-            verified = _download(client, slug, folder, cache, rules, progress)
-            write_json(record, asdict(verified))
-    for note in verified.notes:
-        client.print_line(f"Kaggle: {note}")
-    return verified
+            _download(client, slug, folder, cache, progress)
+            write_json(record, {"sha256": sha256(file)})
 
 
-def _download(
-    client: Client, slug: str, folder: Path, cache: Path, rules: UnpackRules, progress: StepProgress
-) -> Verified:
+def _download(client: Client, slug: str, folder: Path, cache: Path, progress: StepProgress) -> None:
     """Download and unpack the archive, once more if it is refused, and move it to its place in `cache`."""
     competition = require_access(client, slug)
     until = f" until {competition.deadline[:10]}" if competition.deadline else ""
     client.print_line(f"Kaggle: {competition.summary}{until}")
     for earlier in (cache / f"{slug}.json", cache / f"{slug}.zip"):
         earlier.unlink(missing_ok=True)
-    listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
-    if not listed.complete:
-        client.print_line(
-            f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
-        )
-    total = sum(size or 0 for size in listed.files.values())
+    files = ask(client, "listing", {"slug": slug}, slug)["files"]  # see child.listing
+    total = sum(size or 0 for size in files.values())
     require_disk_space(slug, 2 * total, cache)  # for the archive and the unpacked files
     secrets = credentials.find_credential(client.environment).secrets
-    rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
     parts = cache / f".{slug}.parts"
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
@@ -111,22 +91,20 @@ def _download(
         if not unverified.exists():
             ask(client, "download", arguments, slug, on_event)
         try:
-            verified = archive.extract_verified(unverified, folder, rules, listed.files, partial(progress, "unpacking"))
+            notes = archive.extract(unverified, folder, files, secrets, partial(progress, "unpacking"))
             break
         except NamesCredential:
             shutil.rmtree(parts)
             raise
         except ArchiveRefusal as error:
-            if is_last_attempt:
-                corrupt = cache / f"{slug}.corrupt"
-                unverified.replace(corrupt)
-                raise KaggleError(
-                    "damaged",
-                    f"the archive of {slug} was downloaded twice, and the second one {error.reason}: it is kept as "
-                    f"{corrupt}; run this again to download it once more.",
-                ) from error
-            client.print_line(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
             unverified.unlink()
+            if is_last_attempt:
+                sentence = (
+                    f"the archive of {slug} was downloaded twice, and the second one {error.reason}: run this again."
+                )
+                raise KaggleError("damaged", sentence) from error
+            client.print_line(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
     unverified.replace(cache / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
-    return verified
+    for note in notes:
+        client.print_line(f"Kaggle: {note}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError
 from competition.files.manifest import sha256
 from competition.kaggle import answers
 from competition.kaggle.attempts import LostAnswer, UnknownOutcome, poll, send_at_most_once
@@ -109,13 +109,7 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     on_send: called immediately before the file is sent.
     """
     slug, source = request.slug, request.source
-    listed = submissions(client, slug)
-    earlier_refs = _refs(listed, request)
-    if not earlier_refs and (unreadable := sum(entry.status == answers.UNREADABLE for entry in listed)):
-        client.print_line(
-            f"submit: {counted(unreadable, 'unreadable row')} in Kaggle's list of submissions: if another machine has sent this "
-            "file, it is sent a second time"
-        )
+    earlier_refs = _refs(submissions(client, slug), request)
     if earlier_refs and not request.resend:
         return newest_ref(earlier_refs)
     on_send()
@@ -140,7 +134,7 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
         return ref
 
     try:
-        return send_at_most_once(client, "make submit", send, lambda error: "uploaded" not in events)
+        return send_at_most_once(client, send, lambda error: "uploaded" not in events)
     except LostAnswer as lost:
         return find_lost(client, request, earlier_refs, f" ({lost})")
 
@@ -198,20 +192,16 @@ def refuse_another_output(client: Client, output: KernelSubmission) -> None:
 
 def parse_submission(fields: Answer) -> Submission:
     """Submission from Kaggle's answer. What cannot be read of it is said in `error`; {} has the status UNREADABLE."""
-    names = ("publicScore", "privateScore", "status", "errorDescription")
-    known = {name: answers.text(fields.get(name)) for name in names}
-    status = known["status"].removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
-    public, private = (answers.decimal(known[f"{name}Score"]) for name in ("public", "private"))
-    unknown = [
-        f"its {name} score is {known[f'{name}Score']!r}"
-        for name, score in (("public", public), ("private", private))
-        if known[f"{name}Score"] and score is None
-    ]
+    names = ("fileName", "description", "status", "errorDescription", "publicScore", "privateScore")
+    file, message, status, error, *shown_scores = (answers.text(fields.get(name)) for name in names)
+    status = status.removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
+    public, private = scores = [answers.decimal(shown) for shown in shown_scores]
+    kinds = zip(("public", "private"), shown_scores, scores, strict=True)
+    unknown = [f"its {kind} score is {shown!r}" for kind, shown, score in kinds if shown and score is None]
     if status.upper() not in KNOWN_STATUSES:
         unknown.append(f"its status is {status!r}")
-    error = known["errorDescription"] or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
-    file, message = answers.text(fields.get("fileName")), answers.text(fields.get("description"))
-    date = answers.utc_time(fields.get("date"))
+    error = error or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
     number = answers.whole(fields.get("ref"))
     ref = answers.text(fields.get("ref")) if number is None else str(number or "")
+    date = answers.utc_time(fields.get("date"))
     return Submission(ref, file, message, status.upper(), public, private, error, date)

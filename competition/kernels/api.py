@@ -29,12 +29,11 @@ ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 KNOWN_STATUSES = (*ENDED, "QUEUED", "RUNNING", "CANCEL_REQUESTED", "NEW_SCRIPT")
 UNKNOWN = "of unknown status"  # Kaggle's answer has none
-LONGEST_UNKNOWN = 600.0  # seconds after which a kernel whose status stays unknown counts as ended
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Settings of a kernel. UserError for a machine that Kaggle does not use, a wrong slug or dataset name."""
+    """Settings of a kernel. UserError for a machine that Kaggle does not use, or a wrong slug."""
 
     owner: str
     slug: str  # at least 5 characters; also the title, from which Kaggle derives the slug
@@ -52,9 +51,6 @@ class Kernel:
             raise UserError(f"{self.machine_shape} is retired and silently runs on {actual}: use {actual}.")
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.slug) or not 5 <= len(self.slug) <= 50:
             raise UserError(f"{self.slug!r} is not a slug of a kernel: expected 5 to 50 of a-z, 0-9 and single dashes.")
-        for name in self.datasets:
-            if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
-                raise UserError(f"{name!r} is not a dataset: expected owner/slug.")
 
 
 @dataclass(frozen=True)
@@ -153,22 +149,14 @@ def push(client: Client, kernel: Kernel, source: str, as_notebook: bool = False)
 
 
 def follow(
-    client: Client,
-    pushed: KernelVersion,
-    on_log: Callable[[str], None],
-    seconds: float,
-    pause: float,
-    longest_unknown: float = LONGEST_UNKNOWN,
+    client: Client, pushed: KernelVersion, on_log: Callable[[str], None], seconds: float, pause: float
 ) -> KernelOutcome:
     """Pass the log to `on_log` until the kernel ends, for at most `seconds`. pause: seconds between two requests.
 
-    A status that is not known here, such as PREEMPTED, is returned if it lasts for `longest_unknown` seconds.
-
     A failed request for the log is ignored, because only the status decides whether the kernel still runs.
     """
-    log_lines = 0
+    log_lines, unknown = 0, ""  # the last status that is not known here, such as PREEMPTED
     name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
-    unknown, unknown_since = "", 0.0  # the last status that is not known here, and when it appeared
 
     def on_event(event: Event) -> None:
         nonlocal log_lines
@@ -177,12 +165,11 @@ def follow(
 
     while True:
         outcome = status(client, pushed.owner, pushed.slug, pushed.version)
-        if outcome.status in KNOWN_STATUSES:
-            unknown = ""
-        elif outcome.status != unknown:
-            unknown, unknown_since = outcome.status, time.monotonic()
+        is_known = outcome.status in KNOWN_STATUSES
+        if not is_known and outcome.status != unknown:
+            unknown = outcome.status
             client.print_line(f"kernel: Kaggle's status {unknown} is not known here; waiting for another one")
-        if outcome.status in (*ENDED, "RUNNING") or unknown:
+        if outcome.status in (*ENDED, "RUNNING") or not is_known:
             try:
                 ask(client, "kernel_log", {"kernel": name, "skip": log_lines}, name, on_event, once=True)
             except KaggleError as error:
@@ -190,8 +177,6 @@ def follow(
                 if error.kind not in RETRYABLE | {"access", "missing", "absent", "client"}:
                     raise
         if outcome.status in ENDED or time.monotonic() > until:
-            return outcome
-        if unknown and time.monotonic() - unknown_since > longest_unknown:
             return outcome
         time.sleep(pause)
 

@@ -54,21 +54,20 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     output = kernel_results.pull(client, intent, intent.run, workspace.folder / "kernel" / "output")
     # `merge` never replaces a complete result: one that is to be replaced loses its manifest first.
-    for result_folder in output.result_folders:
+    for result_folder in (packed.result_folder for packed in output.archives):
         if model_of_folder := fold_model_of_folder(target, result_folder):
             run, fold = model_of_folder
             is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
             if is_of_run and ((intent.force and output.status == "done") or not fold_model(run, fold).is_current):
                 fold_manifest_path(run, fold).unlink(missing_ok=True)
     root = workspace.folder.parent.resolve().parent
-    merged = kernel_results.merge(output, root, intent.collect, workspace.params.kaggle.unpack_ratio)
+    merged = kernel_results.merge(output, root, intent.collect)
     on = f" on {output.devices}" if output.devices else ""
     target.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
-    words: dict[kernel_results.Action, str] = {"copied": "imported", "partial": "unfinished", "skipped": "kept"}
-    for action, word in words.items():
-        if names := ["/".join(Path(name).parts[-2:]) for name in merged[action]]:
-            target.say(f"kernel: {word}: {', '.join(names)}")
-    for result_folder in merged["copied"]:
+    for action, result_folders in merged.items():
+        if result_folders:
+            target.say(f"kernel: {action}: {', '.join('/'.join(Path(name).parts[-2:]) for name in result_folders)}")
+    for result_folder in merged["imported"]:
         if model_of_folder := fold_model_of_folder(target, result_folder):
             run, fold = model_of_folder
             manifest = read_manifest(root / result_folder / "manifest.json")

@@ -66,15 +66,11 @@ def files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[st
 
     plugins: path of the file here; "" = none.  sent: see `sent_params`.  name: of the file of the parameters.
     """
+    paths = sorted(path for pattern in SOURCE_PATTERNS for path in root.glob(pattern))
+    source = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
     # Beside the parameters, because the path of the plugins begins in their folder.
     own = {PLUGINS: Path(plugins).read_bytes()} if plugins else {}
-    return {**project_files(root, SOURCE_PATTERNS), **own, name: json.dumps(file_tree(sent), indent=1).encode()}
-
-
-def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
-    """Name -> content of the project's files. patterns: of Path.glob, e.g. "competition/**/*.py"."""
-    paths = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
+    return {**source, **own, name: json.dumps(file_tree(sent), indent=1).encode()}
 
 
 def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, str]:

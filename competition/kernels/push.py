@@ -1,10 +1,11 @@
 """Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
@@ -23,13 +24,10 @@ class PushIntent(KernelVersion):
     force: bool  # its results replace local ones
     collect: tuple[str, ...]  # patterns of its result folders
     previous: int = 0  # newest version before the push
-    source: str = ""  # sha256 of the pushed source
-    at: str = ""  # UTC, ISO 8601
 
 
 def read_push_intent(path: Path) -> PushIntent:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    return PushIntent(**{**values, "collect": tuple(values["collect"])})
+    return TypeAdapter(PushIntent).validate_json(path.read_bytes())
 
 
 def newest_version(client: Client, owner: str, slug: str, may_be_other: bool = False) -> int:
@@ -56,13 +54,15 @@ def push_once(
     """
     write_json(state, intent)
     try:
-        pushed = send_at_most_once(client, "make kernel", send, lambda error: error.kind == "sources")
+        pushed = send_at_most_once(client, send, lambda error: error.kind == "sources")
     except LostAnswer as lost:
         return find_lost_push(client, intent, state, lag, f" ({lost})")
     except KaggleError:
         state.unlink()  # no run was started
         raise
-    return _save(state, intent, pushed)
+    intent = replace(intent, **asdict(pushed))
+    write_json(state, intent)
+    return intent
 
 
 def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
@@ -88,7 +88,9 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
             f"it is unknown whether Kaggle runs {name} for run {intent.run}{why}: {reason}; look at {SITE}/code/{name}, "
             "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
         )
-    return _save(state, intent, pushed)
+    intent = replace(intent, **asdict(pushed))
+    write_json(state, intent)
+    return intent
 
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
@@ -101,9 +103,3 @@ def _source(client: Client, owner: str, slug: str, version: int, text: str) -> M
         if error.kind not in {"access", "missing"}:
             raise
         return {"version": 0, "holds": False, "has_source": False}
-
-
-def _save(state: Path, intent: PushIntent, pushed: KernelVersion) -> PushIntent:
-    intent = replace(intent, owner=pushed.owner, slug=pushed.slug, version=pushed.version, url=pushed.url)
-    write_json(state, intent)
-    return intent

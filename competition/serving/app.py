@@ -8,10 +8,8 @@ from dataclasses import asdict
 from functools import partial
 from mimetypes import guess_type
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
-from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,19 +20,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from competition.prepare.decoding import BadImage
-from competition.serving.batching import Batcher, Metrics
+from competition.serving.batching import Batcher
 from competition.serving.engines import Engine
 from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of
 from competition.serving.similar import TrainingImages
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 LOGGER = logging.getLogger("goldfold.serving")
 PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
-WRONG_ADDRESS = {
-    404: "no such page; predictions are at /v1/models/goldfold:predict",
-    405: "this address takes another method; predictions are POST requests",
-}
 DIGITS = 8  # decimals of a probability in an answer
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
 # Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
@@ -64,7 +57,6 @@ def create_app(
     constant = {
         f"/v1/models/{MODEL}": JSONResponse(STATUS),
         f"/v1/models/{MODEL}/metadata": JSONResponse({MODEL: {**asdict(engine.bundle), "engine": engine.name}}),
-        "/healthz": JSONResponse({"status": "ok", "engine": engine.name}),
         "/card": Response(card, media_type="text/markdown"),
         **{path: Response((here / file).read_bytes(), media_type=guess_type(file)[0]) for path, file in PAGE.items()},
     }
@@ -72,12 +64,12 @@ def create_app(
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
-        Route("/metrics", server.metrics_text),
+        Route("/healthz", server.health),
         *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
-    return _guarded(app, limits, server.metrics, {route.path for route in routes})
+    return _guarded(app, limits)
 
 
 class _Server:
@@ -85,13 +77,12 @@ class _Server:
 
     def __init__(self, engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None]) -> None:
         self._engine, self._limits, self._find_training_images = engine, limits, training_images
-        self.metrics = Metrics()
         self._batcher: Batcher  # from the start of the server on
         self._training_images: TrainingImages | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self._batcher = Batcher(self._engine, self._limits, self.metrics)
+        self._batcher = Batcher(self._engine, self._limits)
 
         async def load_training_images() -> None:
             self._training_images = images = await asyncio.to_thread(self._find_training_images)
@@ -128,15 +119,14 @@ class _Server:
             raise HTTPException(415, "expected one image as application/octet-stream")
         data = await _body(request, self._limits)
         ((probs, number),) = await self._batcher.predict([data])
-        similar, compared = [], 0
+        neighbours: dict[str, object] = {"similar": [], "compared": 0}
         if self._training_images is not None:
             search = partial(self._training_images.most_similar, data, NEIGHBOURS)
-            similar = await self._batcher.when_idle(search)
-            compared = len(self._training_images.compared)
+            neighbours["similar"] = await self._batcher.when_idle(search)
+            neighbours["compared"] = len(self._training_images.compared)
         classes = self._engine.bundle.classes
         best = np.argsort(-probs, kind="stable")[:TOP]
         top = [{"class_name": classes[n], "probability": round(float(probs[n]), 4)} for n in best]
-        neighbours = {"similar": [asdict(each) for each in similar], "compared": compared}
         return JSONResponse({"class_name": classes[number], "top": top, **neighbours})
 
     async def picture(self, request: Request) -> Response:
@@ -147,14 +137,13 @@ class _Server:
             return JSONResponse({"error": "no such training image"}, 404)
         return Response(data, media_type="image/png")
 
-    async def metrics_text(self, request: Request) -> Response:
-        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "engine": self._engine.name, "waiting": self._batcher.waiting})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             return JSONResponse({"error": str(error)}, 400)
-        message = WRONG_ADDRESS.get(error.status_code, error.detail)
-        return JSONResponse({"error": message}, error.status_code, error.headers)
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
@@ -183,20 +172,19 @@ async def _body(request: Request, limits: Limits) -> bytes:
     return b"".join(chunks)
 
 
-def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -> ASGIApp:
-    """Add security headers, a limit on the time of a request, metrics, and an answer to unexpected errors."""
+def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
+    """Add security headers, a limit on the time of a request, and an answer to unexpected errors."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        started, code = perf_counter(), 0
-        route = scope["path"] if scope["path"] in routes else "other"
+        has_started = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal code
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                code = message["status"]
+                has_started = True
                 message["headers"] = [*message["headers"], *HEADERS.items()]
             await send(message)
 
@@ -204,14 +192,11 @@ def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -
             async with asyncio.timeout(limits.request_seconds):
                 await app(scope, receive, send_with_headers)
         except TimeoutError:
-            if not code:
+            if not has_started:
                 error = {"error": f"no answer after {limits.request_seconds:g} s"}
                 busy = JSONResponse(error, 503, {"connection": "close"})
                 await busy(scope, receive, send_with_headers)
         except Exception:  # Starlette has answered 500
-            LOGGER.exception("unexpected error in %s", route)
-        finally:
-            metrics.requests.labels(route, str(code)).inc()
-            metrics.seconds.labels(route).observe(perf_counter() - started)
+            LOGGER.exception("unexpected error")
 
     return guarded

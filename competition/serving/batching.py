@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.exceptions import HTTPException
 
 from competition.prepare.decoding import BadImage, size_of
@@ -19,40 +18,20 @@ from competition.serving.engines import Engine
 from competition.serving.requests import Limits
 
 T = TypeVar("T")
-SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-SIZES = (1, 2, 4, 8, 16, 32, 64)
 IDLE_PAUSE = 0.05  # seconds between two looks whether images wait
 Answer = tuple[np.ndarray, int]  # (C,) float32 probabilities, class number
-
-
-class Metrics:
-    """Prometheus metrics of one server, in a registry of its own.
-
-    requests: by route and status.  seconds: of a request, by route.  batches: images per call of the model.
-    """
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter("goldfold_requests", "Requests answered", ["route", "status"], registry=self.registry)
-        self.seconds = Histogram(
-            "goldfold_request_seconds", "Seconds until the answer", ["route"], buckets=SECONDS, registry=self.registry
-        )
-        self.batches = Histogram(
-            "goldfold_batch_images", "Images per call of the model", buckets=SIZES, registry=self.registry
-        )
-        self.waiting = Gauge("goldfold_waiting_images", "Images that wait for the model", registry=self.registry)
 
 
 class Batcher:
     """Decodes images in several threads and predicts them in one. Created and used within one event loop."""
 
-    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
-        self.engine, self._limits, self._metrics = engine, limits, metrics
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self.engine, self._limits = engine, limits
         self._decoders = ThreadPoolExecutor(os.cpu_count(), "decode")
         self._runner = ThreadPoolExecutor(1, "model")
         self._queue: deque[tuple[object, asyncio.Future[Answer]]] = deque()
         self._arrived = asyncio.Event()
-        self._waiting = 0  # images accepted and not answered
+        self.waiting = 0  # images accepted and not answered
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -62,11 +41,10 @@ class Batcher:
 
     async def predict(self, images: Sequence[bytes]) -> list[Answer]:
         """Predict encoded images, one or more. Raises BadImage, with the image's number if there are several; HTTPException."""
-        if self._waiting + len(images) > self._limits.waiting:
+        if self.waiting + len(images) > self._limits.waiting:
             message = f"{self._limits.waiting} images are waiting; try again"
             raise HTTPException(503, message, {"retry-after": "1"})
-        self._waiting += len(images)
-        self._metrics.waiting.set(self._waiting)
+        self.waiting += len(images)
         loop = asyncio.get_running_loop()
         try:
             decoding = [loop.run_in_executor(self._decoders, self._prepare, data) for data in images]
@@ -82,12 +60,11 @@ class Batcher:
             # If the client goes away, gather cancels the futures, and the model skips their images.
             return list(await asyncio.gather(*futures))
         finally:
-            self._waiting -= len(images)
-            self._metrics.waiting.set(self._waiting)
+            self.waiting -= len(images)
 
     async def when_idle(self, work: Callable[[], T]) -> T:
         """Call `work` in the thread of the model as soon as no image waits for it."""
-        while self._waiting:
+        while self.waiting:
             await asyncio.sleep(IDLE_PAUSE)
         return await asyncio.get_running_loop().run_in_executor(self._runner, work)
 
@@ -118,7 +95,6 @@ class Batcher:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            self._metrics.batches.observe(len(batch))
             for (_, future), row, number in zip(batch, probs, classes, strict=True):
                 if not future.done():
                     future.set_result((row, int(number)))

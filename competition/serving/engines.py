@@ -6,7 +6,6 @@
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ REPEATS = 20  # timed calls with one image
 Result = tuple[np.ndarray, np.ndarray]  # (B, C) float32 probabilities, (B,) int64 class numbers
 # (names of outputs, name of an input -> its batch) -> the outputs
 Session = Callable[[Sequence[str], Mapping[str, Any]], Sequence[np.ndarray]]
-EXTRAS = {"onnx": "serve", "saved_model": "cpu", "litert": "litert"}  # of pyproject.toml
 
 
 class Engine:
@@ -37,8 +35,9 @@ class Engine:
                 f"{folder} holds {', '.join(bundle.formats)}, not {name}: choose ENGINE=, or `make export FORMAT={name}` adds it"
             )
         self.name, self.bundle = name, bundle
-        with needed_for(f"the {name} engine", EXTRAS[name]):
-            self._session = SESSIONS[name](str(folder / FILES[name]))
+        open_session, extra = SESSIONS[name]
+        with needed_for(f"the {name} engine", extra):
+            self._session = open_session(str(folder / FILES[name]))
 
     def prepare(self, data: bytes) -> Any:
         """What `run` takes for one encoded image: it, or one (S, S, 3) uint8 array per size of the model. Raises BadImage."""
@@ -120,50 +119,40 @@ def _saved_model_session(path: str) -> Session:
     return run
 
 
-SESSIONS: dict[str, Callable[[str], Session]] = {
-    "onnx": _onnx_session,
-    "saved_model": _saved_model_session,
-    "litert": _litert_session,
+# Format -> what opens it, and the extra of pyproject.toml that it needs.
+SESSIONS: dict[str, tuple[Callable[[str], Session], str]] = {
+    "onnx": (_onnx_session, "serve"),
+    "saved_model": (_saved_model_session, "cpu"),
+    "litert": (_litert_session, "litert"),
 }
 
 
-@dataclass(frozen=True)
-class Check:
-    """One format on a sample of images."""
-
-    format: str
-    megabytes: float
-    load_seconds: float
-    milliseconds: float  # median of one image, decoding included
-    difference: float  # largest absolute difference of a probability from the SavedModel's on the same pixels
-    changed: int  # labels that differ from it
-
-
-def check_formats(folder: Path, bundle: Bundle, images: Sequence[bytes]) -> tuple[list[Check], np.ndarray, np.ndarray]:
+def check_formats(
+    folder: Path, bundle: Bundle, images: Sequence[bytes]
+) -> tuple[list[dict[str, Any]], np.ndarray, np.ndarray]:
     """Compare the formats of an export with each other and measure their speed.  images: encoded, at least one.
 
-    Returns the checks and the reference: (B, C) probabilities and (B,) class numbers, of the first format, from the
-    pixels that Pillow decodes.  Raises UserError if a format differs by more than FORMAT_TOLERANCE.
+    Returns for each format its size, speed and differences, and the reference: (B, C) probabilities and (B,) class numbers, of the
+    first format, from the pixels that Pillow decodes.  Raises UserError if a format differs by more than FORMAT_TOLERANCE.
     """
     pixels = [np.stack([decode(data, size, bundle.fit) for data in images]) for size in bundle.sizes]
-    checks: list[Check] = []
-    reference: Result | None = None
+    checks, reference = [], None
     for name in bundle.formats:
         started = time.perf_counter()
         engine = Engine(name, folder, bundle)
         load_seconds = time.perf_counter() - started
         reference = reference or engine.run_pixels(pixels)
         probs, classes = engine.run([engine.prepare(data) for data in images])
-        difference = float(np.abs(probs - reference[0]).max())
+        difference = float(np.abs(probs - reference[0]).max())  # from the first format's on the same pixels
         if not difference <= FORMAT_TOLERANCE:  # also true for NaN
             raise UserError(
                 f"{FILES[name]} differs by {difference:.2g} in a probability, expected at most {FORMAT_TOLERANCE:g}; export without it"
             )
         seconds = timeit.repeat(lambda: engine.run([engine.prepare(images[0])]), repeat=REPEATS, number=1)  # noqa: B023
-        milliseconds = round(float(np.median(seconds)) * 1e3, 2)
         path = folder / FILES[name]
         megabytes = sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file()) / 1e6
-        changed = int((classes != reference[1]).sum())
-        checks.append(Check(name, round(megabytes, 2), round(load_seconds, 2), milliseconds, difference, changed))
+        check = {"format": name, "megabytes": round(megabytes, 2), "load_seconds": round(load_seconds, 2)}
+        check["milliseconds"] = round(float(np.median(seconds)) * 1e3, 2)  # of one image, decoding included
+        checks.append({**check, "difference": difference, "changed": int((classes != reference[1]).sum())})
     assert reference is not None, "an export has at least one format"
     return checks, *reference

@@ -46,19 +46,15 @@ def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: 
 
 
 def averaging_sentence(selection: Selection) -> str:
-    """How the outputs of fold models, views and members become one; only what there are several of is averaged."""
+    """How the outputs of fold models, views and members become one."""
     chain, names = selection.chain, list(selection.members)
-    counts = {
-        "fold models": max(len(selection.digests[name]) for name in names),
-        "views": max(len(chain.policies[name]) for name in names),
-    }
-    averaged = [noun for noun, count in counts.items() if count > 1]
-    sentences = [f"The outputs of the {' and then of the '.join(averaged)} are averaged."] if averaged else []
-    if len(names) > 1:
-        sentences.append(
-            f"The members' outputs are mixed by the weighted {MEANS[chain.blend.mixing]} (blend method: {chain.blend.method})."
-        )
-    return " ".join(sentences) or "One fold model predicts under one view; nothing is averaged."
+    fold_models = counted(max(len(selection.digests[name]) for name in names), "fold model")
+    views = counted(max(len(chain.policies[name]) for name in names), "view")
+    sentence = f"A member predicts by the mean of {fold_models} under {views}."
+    if len(names) == 1:
+        return sentence
+    means = f"weighted {MEANS[chain.blend.mixing]} (blend method: {chain.blend.method})"
+    return f"{sentence} The members' outputs are mixed by the {means}."
 
 
 def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str:

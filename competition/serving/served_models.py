@@ -50,9 +50,8 @@ class Selection:
 
 def export_name(member: str, folds: Sequence[int]) -> str:
     """Name of the folder of an export.  member: "" = the blend.  folds: () = all."""
-    if not member:
-        return "blend"
-    return f"member-{member}" + (f"-folds-{'-'.join(map(str, folds))}" if folds else "")
+    of_folds = f"-folds-{'-'.join(map(str, folds))}" if folds else ""
+    return f"member-{member}{of_folds}" if member else "blend"
 
 
 def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection:

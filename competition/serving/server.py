@@ -42,14 +42,10 @@ def run_server(app: ASGIApp, listener: socket.socket, limits: Limits, announce: 
             await super().startup(sockets=sockets)
             announce()
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.connections + SPARE_FILES
-    if soft < wanted and (hard == resource.RLIM_INFINITY or hard > soft):
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     config = uvicorn.Config(
         app,
-        http=protocol(limits, min(limits.connections, soft - SPARE_FILES)),
+        http=protocol(limits, min(limits.connections, open_files - SPARE_FILES)),
         ws="none",
         lifespan="on",
         log_level="warning",

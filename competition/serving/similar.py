@@ -1,7 +1,6 @@
 """The training images most similar to a photo: those whose features in the exported network are nearest."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,6 @@ from competition.serving.engines import Engine
 MOST = 2_000  # training images that are compared; a random choice of more
 CHUNK = 8  # images whose features are computed at once; a request that arrives meanwhile waits for them
 SHOWN = 112  # pixels per side of a picture on the page; smaller ones are enlarged by the browser
-
-
-@dataclass(frozen=True)
-class Similar:
-    row: int  # of the training rows, in index order
-    id: str
-    class_name: str
-    similarity: float  # cosine between features, -1 to 1
 
 
 class TrainingImages:
@@ -52,8 +43,11 @@ class TrainingImages:
         self.compared = np.concatenate([self.compared, chunk])
         return True
 
-    def most_similar(self, data: bytes, count: int) -> list[Similar]:
-        """The `count` nearest of the compared images, the nearest first.  data: an encoded image.  Raises BadImage."""
+    def most_similar(self, data: bytes, count: int) -> list[dict[str, object]]:
+        """The `count` nearest of the compared images, the nearest first.  data: an encoded image.  Raises BadImage.
+
+        Of each the row (of the training rows, in index order), id, class_name and similarity (cosine between features).
+        """
         bundle, classes = self._engine.bundle, self._engine.bundle.classes
         if not len(self.compared):
             return []
@@ -61,8 +55,13 @@ class TrainingImages:
         similarities = self._features @ features
         nearest = np.argsort(-similarities, kind="stable")[:count]
         return [
-            Similar(int(row), str(self._ids[row]), classes[self._labels[row]], float(similarities[n]))
-            for n, row in zip(nearest, self.compared[nearest], strict=True)
+            {
+                "row": int(row),
+                "id": self._ids[row],
+                "class_name": classes[self._labels[row]],
+                "similarity": float(cosine),
+            }
+            for row, cosine in zip(self.compared[nearest], similarities[nearest], strict=True)
         ]
 
     def picture(self, row: int) -> bytes | None:

@@ -13,7 +13,7 @@ from rich import filesize
 
 from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
-from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
+from competition.cluster.node import Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
 from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams
@@ -227,7 +227,7 @@ def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path)
     path = training_path(run.folder, model.manifest)
     begin_run(job, run)
     with lock(path.with_suffix(".lock")):
-        install(archive, path.parent, RESULT_RATIO)
+        install(archive, path.parent)
     manifest = read_manifest(path)
     if manifest is None or not Stored(path, model.depends).is_current:
         changes = changed_keys(manifest.depends, model.depends) if manifest else []
@@ -243,7 +243,7 @@ def deliver_views(job: Job, predictions: Mapping[str, Stored], request: TaskRequ
     if job.options.force or not result.is_current:
         result.manifest.unlink(missing_ok=True)
     with lock(result.manifest.with_suffix(".lock")):
-        install(archive, result.manifest.parent, RESULT_RATIO)
+        install(archive, result.manifest.parent)
     if not result.is_current:
         raise UserError(f"{display_path(result.manifest.parent)} came home, but is of another model or other views")
     return f"predict {request.name}: done"

@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from competition.config.errors import UserError, counted
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.images.decoded_cache import usable_bytes
 from competition.kaggle import credentials, download
-from competition.kaggle.client import Client, RetryPolicy, competition_slug
+from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
@@ -127,9 +127,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     yield Finding(str(credential))
     for warning in credential.warnings:
         yield Finding("the credential", warning)
-    for note in credential.notes:
-        yield Finding(note)
-    client = Client(os.environ, RetryPolicy(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
+    client = Client(os.environ, replace(settings, max_attempts=1), job.echo)
     if needed:
         try:
             state = download.require_access(client, competition_slug(slug))

@@ -4,7 +4,6 @@ If the competition takes submissions from notebooks only (kaggle.submit: noteboo
 submission to its output.
 """
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -156,9 +155,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
         job.echo(f"kernel: {len(inputs)} folders of this machine are sent with it, as private dataset {name} ({size})")
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    digest = hashlib.sha256(script.encode()).hexdigest()
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    intent = PushIntent(owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous, digest, now)
+    intent = PushIntent(owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous)
     send = partial(kernels.push, client, kernel, script, submits)
     push = push_once(client, send, intent, state, job.params.kaggle.listing_lag)
     job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")

@@ -12,7 +12,6 @@ from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.config.params import HUB
 from competition.kaggle import chosen_files, download
-from competition.kaggle.archive import UnpackRules
 from competition.prepare.adapter_types import Settings, settings_of
 from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
@@ -54,7 +53,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
         client = kaggle_client(job)
         with Bar(None, "", "B") as bar:
-            download.fetch(client, slug, folder, archive, unpack_rules(job), bar.update_step)
+            download.fetch(client, slug, folder, archive, bar.update_step)
 
     if attached := attached_input(job, settings):
         settings = replace(settings, source=attached)
@@ -85,14 +84,9 @@ def download_some(job: Job, pattern: str) -> None:
             f"ONLY={pattern} fetches files from Kaggle, and {name} does not come from there: leave ONLY out"
         )
     with Bar(None, "", "B") as bar:
-        files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), bar.update_step)
+        files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, bar.update_step)
     fetched = f"{counted(len(files), 'file')}, {filesize.decimal(sum(files.values()))} in {display_path(folder)}"
     job.echo(f"download: {fetched}, for inspection; training needs all files: `make download` without ONLY")
-
-
-def unpack_rules(job: Job) -> UnpackRules:
-    settings = job.params.kaggle
-    return UnpackRules(settings.unpack_ratio, settings.unlisted == "unpack", settings.case_twins == "keep")
 
 
 def attached_input(job: Job, settings: Settings) -> str:

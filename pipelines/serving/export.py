@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -118,8 +117,8 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
     ids, images = sample_images(job.prepared, part, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
     lines = [
-        f"{check.format}: {check.megabytes:g} MB, loads in {check.load_seconds:g} s, one image {check.milliseconds:g} ms, "
-        f"largest difference of a probability {check.difference:.1e}, {check.changed} of {len(images)} labels changed"
+        "{format}: {megabytes:g} MB, loads in {load_seconds:g} s, one image {milliseconds:g} ms, largest difference of a "
+        "probability {difference:.1e}, {changed} of {images} labels changed".format(**check, images=len(images))
         for check in checks
     ]
     stored, blend_folder = None, current_blend(job.workspace)
@@ -139,7 +138,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
     return {
         "title": bundle.title,
         "score": score_sentence(selection, blend.result if blend else None),
-        "checks": [asdict(check) for check in checks],
+        "checks": checks,
         "stored": stored,
         "sample": f"{len(images)} images of the {part} rows",
         "lines": lines,

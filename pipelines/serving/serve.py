@@ -13,11 +13,22 @@ from pipelines.execution.selection import selected_folds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 
-PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
+PACKAGES = ("starlette", "python-multipart", "uvicorn")
 
 
 def run(job: Job) -> None:
     """export/<name>/ -> a server, until SIGTERM or Ctrl-C"""
+    folds = selected_folds(job) if job.options.fold else []
+    manifest = export_path(job.work, export_name(job.options.member, folds))
+    folder = manifest.parent
+    if not manifest.is_file():
+        others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
+        finished = f"; finished are {', '.join(others)}" if others else ""
+        raise UserError(
+            f"{display_path(folder)} holds no finished export; `make export{chosen(job)}` makes it{finished}"
+        )
+    if job.options.check:  # before `make` installs the packages
+        return
     missing = [package for package in PACKAGES if not is_installed(package)]
     if missing:
         raise UserError(f"the server needs {', '.join(missing)}; {how_to_install('serve')}")
@@ -27,16 +38,7 @@ def run(job: Job) -> None:
     from competition.serving.server import listen, run_server
     from competition.serving.similar import TrainingImages, cached_training_images
 
-    folds = selected_folds(job) if job.options.fold else []
-    manifest, limits = export_path(job.work, export_name(job.options.member, folds)), Limits()
-    folder = manifest.parent
-    if not manifest.is_file():
-        others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
-        finished = f"; finished are {', '.join(others)}" if others else ""
-        raise UserError(
-            f"{display_path(folder)} holds no finished export; `make export{chosen(job)}` makes it{finished}"
-        )
-    bundle, started = load_bundle(folder), time.monotonic()
+    bundle, started, limits = load_bundle(folder), time.monotonic(), Limits()
     listener = listen(job.options.address)
     host, port = listener.getsockname()[:2]
     is_loopback = ipaddress.ip_address(host).is_loopback

@@ -69,6 +69,7 @@ class Options:
     out: str = option("predictions.csv", "File of the predictions.", metavar="FILE")
     format: str = option("", "saved_model, onnx, litert, or several separated by commas.", metavar="NAMES")
     engine: str = option("onnx", "What computes the predictions.", choices=("onnx", "saved_model", "litert"))
+    check: bool = option(False, "Only check that there is an export to serve.")
     address: str = option("127.0.0.1:8501", "Address and port to listen on; port 0 = any.", metavar="HOST:PORT")
     cluster: str = option("", "Run on this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT")
     # 0 is refused where it is given: without a budget, training could take hours.

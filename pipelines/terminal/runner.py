@@ -23,7 +23,7 @@ from competition.files.manifest import (
     write_manifest,
 )
 from competition.kaggle import credentials
-from competition.kaggle.client import Client, RetryPolicy
+from competition.kaggle.client import Client
 from competition.training import backend
 from competition.workspace.tracking import Subject, Tracked
 from competition.workspace.workspace import Workspace
@@ -170,10 +170,9 @@ def lock(path: Path, what: str = "") -> AbstractContextManager[Holder | None]:
 
 def kaggle_client(job: Job) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential."""
-    credential, settings = credentials.find_credential(os.environ), job.params.kaggle
-    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings, *credential.notes)))
-    policy = RetryPolicy(settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
-    return Client(os.environ, policy, job.echo)
+    credential = credentials.find_credential(os.environ)
+    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings)))
+    return Client(os.environ, job.params.kaggle, job.echo)
 
 
 def bucket_of(job: Job) -> str:

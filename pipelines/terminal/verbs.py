@@ -89,7 +89,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
     "serving": {
         "export": Verb("Export the blend or a member for serving.", (*SELECTION, "format", "force"), next="serve"),
         "predict-folder": Verb("Predict a folder of new images into a CSV file.", ("folder", "out", "member")),
-        "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
+        "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "check", "address")),
     },
 }
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}

@@ -3,12 +3,11 @@
 import io
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from competition.kaggle.archive import UnpackRules
-from competition.kaggle.client import RetryPolicy
+from builders import params
 
 STORAGE = "http://storage.test"
 SIGNATURE = "X-Goog-Signature=planted5ignature0f0link"  # must never appear in any output
@@ -20,8 +19,7 @@ FILES = {
     "train/01.tfrec": bytes(range(256)) * 3000,
     "test/01.tfrec": bytes(reversed(range(256))) * 3000,
 }
-QUICK = RetryPolicy(max_attempts=3, first_wait=0.05, longest_wait=3.0, stall=8.0)
-RULES = UnpackRules(max_ratio=200)
+QUICK = replace(params().kaggle, max_attempts=3, first_wait=0.05, longest_wait=3.0, stall=8.0)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from studies import searched, settings
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.files.locks import InUse, exclusive, last_holder
 from competition.files.manifest import atomic_write, write_json, write_manifest
-from competition.kaggle.archive import UnpackRules, extract
+from competition.kaggle.archive import extract
 from competition.kaggle.errors import KaggleError
 from competition.submission import ledger
 from competition.training.checkpoint import Checkpoints, save_arrays
@@ -77,7 +77,7 @@ def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path: Path) -> None
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
         for n in range(9):
             zipped.writestr(f"images/{n}.jpg", bytes([n]) * 999)
-    arguments = (tmp_path / "a.zip", tmp_path / "raw", UnpackRules(200))
+    arguments = (tmp_path / "a.zip", tmp_path / "raw")
     assert exit_code_with("unpack.before_rename:1:kill", extract, *arguments) == KILLED
     assert not (tmp_path / "raw").exists()
     extract(*arguments)

@@ -6,23 +6,21 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 from builders import ROOT, files_below, largest_file
-from fake_kaggle.parts import FILES, RULES, Contest, zip_of
+from fake_kaggle.parts import FILES, Contest, zip_of
 from filelock import FileLock
 
 from competition.config.errors import UserError
 from competition.files import child_process
 from competition.kaggle import chosen_files, download
 from competition.kaggle.client import competition_slug
-from competition.kaggle.errors import KaggleError, retry_after_seconds
+from competition.kaggle.errors import KaggleError
 
 
-def fetch(client, folder, rules=RULES, slug="flowers"):
-    return download.fetch(client, slug, folder / "raw", folder / "cache", rules)
+def fetch(client, folder, slug="flowers"):
+    download.fetch(client, slug, folder / "raw", folder / "cache")
 
 
 def with_policy(client, **changes):
@@ -41,7 +39,8 @@ def test_a_competition_is_downloaded_completely_and_only_once_unless_the_archive
     assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files and is_complete(kaggle, tmp_path)
     requests = len(kaggle.calls)
     shutil.rmtree(tmp_path / "raw")
-    assert fetch(client, tmp_path).files["sample_submission.csv"] == 17 and len(kaggle.calls) == requests
+    fetch(client, tmp_path)
+    assert files_below(tmp_path / "raw") == FILES and len(kaggle.calls) == requests
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
     shutil.rmtree(tmp_path / "raw")
     (tmp_path / "cache" / "flowers.zip").write_bytes(kaggle.contests["flowers"].archive[:-1] + b"?")
@@ -54,7 +53,7 @@ def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle
     name = f"train/{coded.replace('/', '_')}.tfrec"
     kaggle.contests["flowers"] = Contest({**FILES, name: b"1"}, listed={n: len(data) for n, data in FILES.items()})
     with pytest.raises(UserError, match="a file in it is named after your Kaggle credential") as refused:
-        fetch(client, tmp_path, dataclasses.replace(RULES, unlisted=True))
+        fetch(client, tmp_path)
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
     assert left == [] and not (tmp_path / "raw").exists() and kaggle.key not in str(refused.value)
 
@@ -87,7 +86,7 @@ PERMANENT_ERRORS = {
     "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
     "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
     "connection": ("ListDataFiles", "drop", "connection", "connection to Kaggle failed after 3 tries"),
-    "damaged twice": ("archive", "flip", "damaged", r"is damaged: .* kept as /.*/flowers.corrupt"),
+    "damaged twice": ("archive", "flip", "damaged", "downloaded twice, and the second one is damaged"),
 }
 
 
@@ -102,12 +101,10 @@ def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, c
 
 
 def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(kaggle, client):
-    date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    kaggle.faults["GetCompetition"] = [f"429:{date}"] * 9
-    with pytest.raises(KaggleError, match=r"run this again in \d\d minutes, after \d\d:\d\d UTC") as user_error:
+    kaggle.faults["GetCompetition"] = ["429:3600"] * 9
+    with pytest.raises(KaggleError, match=r"run this again in 60 minutes, after 20.* \d\d:\d\d UTC"):
         download.require_access(client, "flowers")
-    assert 3500 < user_error.value.retry_after <= 3600 and kaggle.count("GetCompetition") == 1
-    assert {retry_after_seconds(without_meaning) for without_meaning in ("inf", "nan", "soon", "1e999", None)} == {None}
+    assert kaggle.count("GetCompetition") == 1
 
 
 def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client, tmp_path):
@@ -149,12 +146,13 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path, monke
 CODE = """
 import os, pathlib, shutil, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from competition.kaggle import archive, download
-from competition.kaggle.client import Client, RetryPolicy
-client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
+from competition.kaggle import download
+from competition.kaggle.client import Client
+from fake_kaggle.parts import QUICK
+client = Client(dict(os.environ), QUICK, print)
 folder = pathlib.Path(sys.argv[1])
 shutil.rmtree(folder / "raw", ignore_errors=True)  # of a killed process, as `make download` removes it
-download.fetch(client, "flowers", folder / "raw", folder / "cache", archive.UnpackRules(200))
+download.fetch(client, "flowers", folder / "raw", folder / "cache")
 """
 
 
@@ -170,7 +168,10 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
 ):
     rng, tries, kills, cuts, with_links = random.Random(12), 0, 0, 0, 0
     kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(3_000_000)})
-    environment, command = {**client.environment, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", CODE, tmp_path]
+    environment, command = (
+        {**client.environment, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
+        [sys.executable, "-c", CODE, tmp_path],
+    )
     while kills < 5 or cuts < 2 or not with_links:  # at least 2 during the archive, on a machine of any speed
         tries += 1
         assert tries <= 40, (kills, cuts)
@@ -219,7 +220,7 @@ LARGE = {
 
 
 def fetch_some(client, pattern, folder):
-    chosen_files.fetch_some(client, "flowers", pattern, folder, RULES, lambda *_: None)
+    chosen_files.fetch_some(client, "flowers", pattern, folder, lambda *_: None)
 
 
 def test_only_files_that_match_and_are_missing_or_of_another_size_are_downloaded(kaggle, client, tmp_path):

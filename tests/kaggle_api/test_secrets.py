@@ -8,7 +8,7 @@ import traceback
 from urllib.parse import quote
 
 import pytest
-from fake_kaggle.parts import QUICK, RULES, SIGNATURE
+from fake_kaggle.parts import QUICK, SIGNATURE
 from fake_kaggle.server import FakeKaggle
 
 from competition.config.errors import UserError
@@ -91,8 +91,7 @@ def test_the_environment_of_the_client_has_one_credential_and_no_unrelated_varia
     assert "k-1234" not in repr(credential)
     environment["KAGGLE_API_TOKEN"] = "KGAT_abcdefgh"
     credential = credentials.find_credential(environment)
-    notes = ("KAGGLE_KEY is not used, because a token comes first",)  # which is no mistake
-    assert (credential.source, credential.warnings, credential.notes) == ("KAGGLE_API_TOKEN", (), notes)
+    assert (credential.source, credential.warnings) == ("KAGGLE_API_TOKEN", ())
     assert "KAGGLE_KEY" not in credentials.child_environment(environment, credential)
 
 
@@ -121,14 +120,14 @@ def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("access_token", b"KGAT_abcdefgh\nplanted-key", "access_token has 2 lines, expected one token"),
-        ("access_token", b"KGAT_planted\0key", "has a token with the character U+0000"),
+        ("access_token", b"KGAT_abcdefgh\nplanted-key", "access_token has no token of letters"),
+        ("access_token", b"KGAT_planted\0key", "has no token of letters"),
         ("access_token", "KGAT_planted".encode("utf-16"), "access_token is not UTF-8 text"),
         ("kaggle.json", b"{}", 'kaggle.json is not {"username"'),
-        ("kaggle.json", b'{"username": "ada", "key": 1234567}', "kaggle.json has a key of the type int"),
+        ("kaggle.json", b'{"username": "ada", "key": 1234567}', "kaggle.json has no key of letters"),
         ("kaggle.json", b'{"username": "ada", "key": ""}', "kaggle.json has an empty username or key"),
-        ("kaggle.json", b'{"username": "ada", "key": "planted\\nkey"}', "kaggle.json has 2 lines"),
-        ("credentials.json", b'{"username": "ada", "refresh_token": 5}', "has a refresh_token of the type int"),
+        ("kaggle.json", b'{"username": "ada", "key": "planted\\nkey"}', "kaggle.json has no key of letters"),
+        ("credentials.json", b'{"username": "ada", "refresh_token": 5}', "has no refresh_token of letters"),
     ],
 )
 def test_a_malformed_credential_is_refused_by_the_name_of_its_file_and_never_quoted(tmp_path, name, content, message):
@@ -149,7 +148,7 @@ def test_no_planted_secret_is_in_a_message_a_traceback_or_a_file_of_a_failed_cal
     kaggle.faults |= {"archive": ["expired"] * 9, "upload": ["500"] * 9}
     texts = [repr(client.policy), str(submit.limits(client, "flowers"))]
     for call in (
-        lambda: download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES),
+        lambda: download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache"),
         lambda: submit.submit(client, request),
     ):
         with pytest.raises(KaggleError) as failed:

@@ -75,7 +75,7 @@ def test_every_step_is_recorded_in_the_ledger(kaggle, client, file):
     ("method", "faults", "message"),
     [
         ("upload", ["500"] * 3, "nothing was submitted"),
-        ("CreateSubmission", ["429:900"], r"nothing was sent; run `make submit` again in 15 minutes, after \d\d:"),
+        ("CreateSubmission", ["429:900"], "refuses more requests .* run this again in 15 minutes, after"),
     ],
 )
 def test_a_file_that_kaggle_did_not_get_may_be_sent_again(kaggle, client, file, method, faults, message):

@@ -130,6 +130,6 @@ def test_a_kernel_whose_status_is_unknown_is_waited_for(kaggle, client, messages
     run = Run({"text": ""}, kaggle.folder, "PREEMPTED", log=["epoch 1\n"])
     kaggle.kernels["ada/kernel"].append(run)
     version, log = kernels.KernelVersion("ada", "kernel", 1, ""), []
-    outcome = kernels.follow(client, version, log.append, 60, 0.05, longest_unknown=0.1)
+    outcome = kernels.follow(client, version, log.append, 0.1, 0.05)
     assert (outcome.status, log) == ("PREEMPTED", ["epoch 1\n"])
     assert messages == ["kernel: Kaggle's status PREEMPTED is not known here; waiting for another one"]

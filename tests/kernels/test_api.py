@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from builders import ROOT, write_weights
+from builders import ROOT, params, write_weights
 from fake_kaggle.parts import FILES, QUICK, Contest, Run
 from fake_kaggle.server import FakeKaggle
 
@@ -49,8 +49,8 @@ KERNEL = kernels.Kernel("ada", "goldfold-flowers", "", internet=False, competiti
 
 def project():
     modules = ("__init__", "files/manifest", "config/digests", "config/faults")
-    files = packing.project_files(ROOT, [f"competition/{module}.py" for module in modules])
-    return {**files, "train.py": TRAIN.encode()}
+    names = [f"competition/{module}.py" for module in modules]
+    return {"train.py": TRAIN.encode(), **{name: (ROOT / name).read_bytes() for name in names}}
 
 
 def plan(*folds, run="run-1", seconds=60, **changes):
@@ -64,7 +64,7 @@ def push_and_follow(client, kernel_plan, kernel=KERNEL):
 
 
 def import_results(client, version, work, run="run-1"):
-    kernel_results.merge(kernel_results.pull(client, version, run, work.parent / "pulled"), work, COLLECT, 200)
+    kernel_results.merge(kernel_results.pull(client, version, run, work.parent / "pulled"), work, COLLECT)
 
 
 def pack_results(root, folder):
@@ -87,8 +87,8 @@ def test_finished_results_are_imported_although_a_command_failed_and_complete_lo
     assert [log.count(f"fold {n}: trained") for n in "012"] == [1, 1, 0] and "fold 8: broken" in log
     output = kernel_results.pull(client, version, "run-1", tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged["copied"], merged["skipped"]) == ([f"{RUN}/fold1"], [f"{RUN}/fold0"])
+    merged = kernel_results.merge(output, tmp_path / "here", COLLECT)
+    assert (merged["imported"], merged["kept"]) == ([f"{RUN}/fold1"], [f"{RUN}/fold0"])
     assert (local / "weights.npz").read_bytes() == b"mine"
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
     request = kaggle.kernels[NAME][0].request
@@ -103,8 +103,8 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     output = kernel_results.pull(client, version, "run-1", tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     assert (output.folder / "weights").is_file() and not (output.folder / "submission.csv").exists()
-    merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged["copied"], merged["partial"]) == ([f"{RUN}/fold0"], [f"{RUN}/fold9"])
+    merged = kernel_results.merge(output, tmp_path / "here", COLLECT)
+    assert (merged["imported"], merged["unfinished"]) == ([f"{RUN}/fold0"], [f"{RUN}/fold9"])
     packed = pack_results(tmp_path / "here", tmp_path / "carried")
     kernels.upload_dataset(client, "ada/goldfold-carried", packed, "fold 0", 20)
     kernel = replace(KERNEL, datasets=("ada/goldfold-carried",))
@@ -207,13 +207,13 @@ def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_pa
     pulled = tmp_path / "inputs" / "pulled"
     pack, listing = pack_results(tmp_path / "there", pulled)
     undamaged = kernel_results.read_output(pulled, "carried", "it")
-    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200)["copied"] == [f"{RUN}/fold0"]
+    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT)["imported"] == [f"{RUN}/fold0"]
     assert restore(tmp_path / "inputs", tmp_path / "good root") == [f"{RUN}/fold0"]
     shutil.copyfile(pack, tmp_path / "inputs" / pack.name)  # an undamaged one
     damage, message = DAMAGED[name]
     damage(listing, pack)
     with pytest.raises(UserError, match=message):
-        kernel_results.merge(kernel_results.read_output(pulled, "carried", "it"), tmp_path / "here", COLLECT, 200)
+        kernel_results.merge(kernel_results.read_output(pulled, "carried", "it"), tmp_path / "here", COLLECT)
     if name != "archive outside it":
         assert restore(tmp_path / "inputs", tmp_path / "root") == []
         folders = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.npz")}
@@ -226,7 +226,6 @@ def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_pa
         ({"machine_shape": "TpuV38"}, "TpuV38 is retired and silently runs on TpuV5E8"),
         ({"machine_shape": "TpuV232"}, "runs it on a CPU"),
         ({"slug": "Gold Fold"}, "is not a slug of a kernel"),
-        ({"datasets": ("wheels",)}, "expected owner/slug"),
     ],
 )
 def test_settings_that_kaggle_would_silently_change_are_errors(changes, message):
@@ -235,7 +234,7 @@ def test_settings_that_kaggle_would_silently_change_are_errors(changes, message)
 
 
 def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
-    files = packing.project_files(ROOT, ["competition/**/*.py", "pipelines/**/*.py", "params.yaml", "recipes/*.yaml"])
+    files = packing.files(ROOT, "", packing.kernel_params(params(), params().members))
     assert len(packing.pack(files, plan("0"))) < 0.7 * packing.LARGEST
     with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
@@ -309,7 +308,7 @@ def test_a_short_rate_limit_is_waited_for(kaggle, client, state):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("429:900", r"nothing was sent; run `make kernel` again in 15 minutes, after \d\d:"),
+        ("429:900", "refuses more requests .* run this again in 15 minutes, after"),
         ("400:The title is taken", "The title is taken"),
         ("403", "403"),
     ],

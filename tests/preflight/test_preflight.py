@@ -105,7 +105,7 @@ def seeded() -> None:
 def test_an_unsupported_operation_is_an_error_with_its_name(function, specs, operation) -> None:
     with pytest.raises(CannotCompile) as unsupported:
         lowered(function, specs)
-    assert operation in unsupported.value.result["operations"] and operation in REMEDIES
+    assert operation in unsupported.value.result["operations"] and any(part in operation for part in REMEDIES if part)
 
 
 def test_the_augmentation_inside_the_step_is_lowered() -> None:

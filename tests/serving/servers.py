@@ -66,7 +66,7 @@ def start(command: list[str], **options: Any) -> Server:
 @pytest.fixture(scope="session")
 def small_server(exported: Workspace) -> Iterator[Server]:
     """A server with the ONNX engine and small limits."""
-    for package in ("onnxruntime", "tf2onnx", "starlette", "uvicorn", "prometheus_client"):
+    for package in ("onnxruntime", "tf2onnx", "starlette", "uvicorn"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"goldfold[serve] and goldfold[onnx] are not installed: {package}")
     arguments = exported.command("serve", "--address", "127.0.0.1:0", "--engine", "onnx")[3:]

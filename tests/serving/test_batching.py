@@ -11,10 +11,9 @@ from PIL import Image
 
 from competition.prepare.decoding import encode_png
 
-pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
-from competition.serving.batching import Batcher, Metrics
+from competition.serving.batching import Batcher
 from competition.serving.requests import Limits
 
 
@@ -49,7 +48,7 @@ def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None
     engine = Brightness()
 
     async def all_requests() -> list:
-        batcher, tasks = Batcher(engine, limits, Metrics()), []
+        batcher, tasks = Batcher(engine, limits), []
         for number, values in enumerate(requests):
             tasks.append(asyncio.create_task(batcher.predict([image(value) for value in values])))
             await asyncio.sleep(0.2)

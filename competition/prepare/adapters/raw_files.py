@@ -9,8 +9,6 @@ from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.prepare.adapter_types import Settings
 
-MAX_RATIO = 200  # unpacked to packed bytes; images hardly compress, so real archives are far below
-
 
 def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
     """Fill the empty folder `raw` from `source`, or by `fetch` of `slug` if there is no source."""
@@ -23,7 +21,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
     if source.is_dir():
         shutil.copytree(source, raw, dirs_exist_ok=True, copy_function=_link_or_copy)
     elif source.suffix.lower() == ".zip" and source.is_file():
-        archive.extract(source, raw, archive.UnpackRules(MAX_RATIO, case_twins=True))
+        archive.extract(source, raw)
     else:
         raise UserError(f"competition.source: {source} was found, a directory or a .zip file expected")
 
