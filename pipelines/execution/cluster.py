@@ -75,11 +75,11 @@ def slots_of(
     return connection.slots(taken, machines), max(own / (taken[kind] or own), 1.0)
 
 
-def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], None] = lambda: None) -> None:
+def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members and of their nested teachers, teachers before students.
 
-    Raises UserError if another teacher is neither current nor among `names`.
-    at_moment: called about once a second; it may raise an error to end the tasks. Fold models that came home stay.
+    Raises UserError if another teacher is neither current nor among `names`. Fold models that came home stay if an error ends
+    the tasks.
     """
     models: Models = {}
     for name in names:
@@ -105,13 +105,11 @@ def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], Non
                     raise missing_teacher(run, teacher_run, fold)
                 inputs.append(result_folder(job, needed.manifest))
         requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
-    run_on_cluster(job, requests, partial(deliver_model, job, models), at_moment)
+    run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
-def predict_on_cluster(
-    job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]], at_moment: Callable[[], None] = lambda: None
-) -> None:
-    """Predict by the fold models of each run that have no current predictions.  at_moment: see train_on_cluster."""
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]]) -> None:
+    """Predict by the fold models of each run that have no current predictions."""
     predictions, requests = dict[str, Stored](), []  # task -> its predictions
     for run, folds in stale:
         for fold, result in folds.items():
@@ -119,7 +117,7 @@ def predict_on_cluster(
             predictions[model.name] = result
             inputs = (result_folder(job, model.manifest),)
             requests.append(request_for(job, "predict", run, model, result.manifest, inputs))
-    run_on_cluster(job, requests, partial(deliver_views, job, predictions), at_moment)
+    run_on_cluster(job, requests, partial(deliver_views, job, predictions))
 
 
 def request_for(
@@ -135,10 +133,8 @@ def result_folder(job: Job, manifest: Path) -> str:
     return manifest.parent.relative_to(job.work.parent).as_posix()
 
 
-def run_on_cluster(
-    job: Job, requests: Sequence[TaskRequest], deliver: Deliver, at_moment: Callable[[], None] = lambda: None
-) -> None:
-    """Connect, run all tasks and install each result as it comes.  at_moment: see train_on_cluster."""
+def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) -> None:
+    """Connect, run all tasks and install each result as it comes."""
     if not requests:
         return
     verb, cluster = requests[0].verb, job.params.cluster
@@ -160,7 +156,7 @@ def run_on_cluster(
             job.echo(deliver(request, path))
 
         def show(status: Status) -> None:
-            at_moment()
+            job.at_step()  # about once a second
             running = ", ".join(f"{task} on {address}" for task, address in sorted(status.running.items())[:4])
             bar.text = f"{len(status.running)} running: {running}; {status.latest}"
             bar.update_to(status.done)

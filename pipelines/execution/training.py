@@ -22,7 +22,7 @@ from competition.config.plugins import active
 from competition.config.teachers import ancestors
 from competition.ensemble.settings import validate_params
 from competition.files.locks import InUse, last_holder
-from competition.files.manifest import Manifest, Stored, changed_keys
+from competition.files.manifest import Manifest, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
@@ -60,11 +60,8 @@ AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 KEPT_WEIGHTS = 20_000_000
 
 
-def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) -> None:
-    """Train the selected fold models of a run that are not current, or all of them with FORCE=1.
-
-    at_step: called at every step; it may raise an error to end the training, whose complete fold models stay.
-    """
+def train_run(job: Job, run: Run) -> None:
+    """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     models = [fold_model(run, fold) for fold in selected_folds(job)]
     stale = interrupted_last(run, [model for model in models if job.options.force or not model.is_current])
     stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
@@ -76,7 +73,7 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
         # A process that was killed after it wrote the manifest left them.
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
     if stale:
-        train_models(job, run, stale, at_step)
+        train_models(job, run, stale)
 
 
 def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
@@ -112,7 +109,7 @@ def begin_run(job: Job, run: Run) -> None:
     write_run_file(run, changed_keys(stated, run.depends["member"]))
 
 
-def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Callable[[], None] = lambda: None) -> None:
+def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:
     """Train these models of a run under a watchdog, and again after a loss of the device.
 
     Raises UserError if the device is lost too often, or with the remedy if its memory is exhausted.
@@ -123,7 +120,7 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
     def train(alive: Callable[[], None]) -> None:
         def step() -> None:
             alive()
-            at_step()
+            job.at_step()
 
         device = start_device(job)
         if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
@@ -216,11 +213,11 @@ def update_soft_labels(
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
             trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
+        predict = partial(save_soft_labels, trainer, model.manifest.parent, fold)
         while True:  # another `make train` in this folder may predict them now
             try:
-                with job.computing(f"train {student.title}: soft labels by {model.name}", labels) as result:
-                    if result.is_due:
-                        result.output = save_soft_labels(trainer, model.manifest.parent, fold)
+                name = f"train {student.title}: soft labels by {model.name}"
+                job.cached(name, labels.manifest, labels.depends, predict)
                 break
             except InUse:
                 if hosts.are_joined():
@@ -261,8 +258,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             else:
                 pending.remove(model)
                 session.bar.clear()
-                if manifest is not None:  # else another process trained it between the look above and the lock
-                    job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
+                job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
         if pending:
             if not waited:
                 job.echo(f"train {title}: waiting for {fold_names([model.fold for model in pending])} ({used})")
@@ -279,8 +275,8 @@ def changed_at(file: Path) -> int:
         return 0
 
 
-def train_model(session: Session, model: FoldModel, done: int) -> Manifest | None:
-    """Train one model of a run; None if another process has just done it.
+def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
+    """Train one model of a run, unless another process has just done it.
 
     A complete earlier model stays in its place until the new one is complete.
 
@@ -298,15 +294,14 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest | Non
     # Only checkpoints of a model that depends on the same are continued.
     made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
     checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, report_damage, hosts.writes())
-    with job.computing(f"train {model.name}", Stored(path, model.depends)) as result:
-        if result.is_due:
-            result.output = train_and_store(session, model.fold, path.parent, checkpoints, done)
+    train = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
+    manifest = job.cached(f"train {model.name}", path, model.depends, train)
     if hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
         if path != model.manifest:
             replace_model(run_folder, model.manifest)
     hosts.wait_for_all()
-    return result.manifest if result.is_due else None
+    return manifest
 
 
 def train_and_store(

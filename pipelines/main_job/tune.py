@@ -175,7 +175,8 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     write_json(best, result)
     lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in lines))
-    job.echo_detail(f"tune {name}: {display_path(best)}")
+    if job.options.verbose:
+        job.echo(f"tune {name}: {display_path(best)}")
     return [best], result
 
 
