@@ -19,6 +19,7 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
+from competition.config.secrets import without_secrets
 from competition.config.teachers import ancestors
 from competition.ensemble.settings import validate_params
 from competition.files.locks import InUse, last_holder
@@ -30,7 +31,6 @@ from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by, st
 from competition.training.memory import available_bytes, memory_warning, too_large
 from competition.workspace.dependencies import (
     FoldModel,
-    describe_fold,
     fold_model,
     fold_names,
     is_nested,
@@ -40,7 +40,7 @@ from competition.workspace.dependencies import (
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.runs import Run, runs_of, write_run_file
 from competition.workspace.scores import result_line
-from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
+from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 from pipelines.terminal import hosts
@@ -322,7 +322,10 @@ def train_and_store(
     options = TrainingOptions(checkpoints, score_epochs, session.stall_detector)
     events = trainer.train(fold, run.member.train, options)
     received: list[int] = []
-    with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
+    prepare = without_secrets(job.params).prepare
+    parameters = {"member": run.name, **flat(run.member), **flat(prepare, "prepare"), "data": run.depends["data"]}
+    subject = Subject("fold", run.label, fold_names([fold]).replace(" ", "-"), parameters)
+    with track(job, subject) as tracking:
         try:
             # A head takes seconds and has no checkpoint: a signal ends it at once.
             with stop_signals(received) if run.member.head is None else nullcontext(), closing(events):
@@ -335,7 +338,10 @@ def train_and_store(
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
         if tracking.is_active:  # a host that discards what it writes has no files
-            tracking.end(fold_outcome(files, result, run.folder / AUGMENTED))
+            numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
+            texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)
+            sheet = run.folder / AUGMENTED
+            tracking.end(Outcome(numbers, texts, [sheet] if sheet.is_file() else []))
     return files, result
 
 
@@ -350,7 +356,7 @@ def show_events(
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
-            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
+            session.bar.text = f"{fold_names([fold])}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             tracking.step(event.step, event.loss)
             event.stop = bool(received)
