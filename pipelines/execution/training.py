@@ -20,7 +20,6 @@ from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
 from competition.config.secrets import without_secrets
-from competition.config.teachers import ancestors
 from competition.ensemble.settings import validate_params
 from competition.files.locks import InUse, last_holder
 from competition.files.manifest import Manifest, changed_keys
@@ -34,8 +33,8 @@ from competition.workspace.dependencies import (
     fold_model,
     fold_names,
     is_nested,
+    nested_teachers,
     soft_labels,
-    teacher_models,
 )
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.runs import Run, runs_of, write_run_file
@@ -88,16 +87,16 @@ def train_nested_teachers(job: Job, name: str) -> None:
     For row r of fold j, the student's fold model k learns from a teacher that was trained without the folds j and k. Each such pair
     of folds that the selected folds need is one model.
     """
-    folds, member = selected_folds(job), job.params.members[name]
-    if not any(is_nested(member, fold) for fold in folds):
-        return
-    pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
-    for run in [run for teacher in ancestors(job.params, name) for run in runs_of(job.workspace, teacher)]:
-        models = [fold_model(run, pair) for pair in pairs]
-        missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
-        if missing:
-            job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
-            train_models(job, run, [models[number] for number in missing])
+    wanted = nested_teachers(job.params, {name: selected_folds(job)})
+    for teacher in dict.fromkeys(teacher for teacher, _ in wanted):
+        pairs = [pair for one, pair in wanted if one == teacher]
+        for run in runs_of(job.workspace, teacher):
+            models = [fold_model(run, pair) for pair in pairs]
+            missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
+            if missing:
+                lacking = f"{len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing"
+                job.echo(f"train {name}: {lacking}")
+                train_models(job, run, [models[number] for number in missing])
 
 
 def begin_run(job: Job, run: Run) -> None:
