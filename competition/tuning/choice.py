@@ -96,11 +96,8 @@ def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> s
     hours, patience = settings.tune.hours, settings.tune.patience
     if hours and seconds / settings.workers >= hours * 3600:
         return f"tune.hours: {hours:g} h are used"
-    best, error, since = (
-        -inf,
-        0.0,
-        0,
-    )  # since: finished trials since the best score rose by more than its standard error
+    best, error = -inf, 0.0
+    since = 0  # finished trials since the best score rose by more than its standard error
     for trial in finished:
         if score_of(trial) > best + error:
             best, error, since = score_of(trial), float(trial.user_attrs.get("error", 0.0)), 0

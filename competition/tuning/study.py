@@ -155,12 +155,6 @@ def _claim(study: Study, settings: StudySettings, trial: Trial) -> None:
         raise _Surplus
 
 
-def should_prune(trial: Trial, score: float, step: int) -> bool:
-    """Report a score and return True if the trial should end. The own values are compared in full."""
-    trial.report(score, step)
-    return origin_of(trial) != 0 and trial.should_prune()
-
-
 def suggest(trial: Trial, settings: StudySettings) -> Values:
     """Values of all active dimensions.
 

@@ -12,9 +12,9 @@ from optuna.trial import Trial
 from competition.config.params import Member, Params
 from competition.config.search_space import Values, compiled_key, with_values
 from competition.ensemble import bootstrap
-from competition.tuning.choice import RESAMPLES, TrialGain, gain_over_own_values
+from competition.tuning.choice import RESAMPLES, TrialGain, gain_over_own_values, origin_of
 from competition.tuning.samplers import FULL
-from competition.tuning.study import Evaluation, should_prune
+from competition.tuning.study import Evaluation
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -38,7 +38,7 @@ class TrialRunner:
         # All of tune.folds but the last rank the trials, by their held-out scores. On the last one the best trial is compared
         # with the member's own values, with other seeds. A single fold is used for both.
         folds = list(dict.fromkeys(params.tune.folds))
-        self.ranking_folds, self._confirming_folds = folds[:-1] or folds, folds[-1:]
+        self.ranking_folds, self._confirming_fold = folds[:-1] or folds, folds[-1]
         self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 
@@ -60,7 +60,9 @@ class TrialRunner:
 
         def report(score: float, step: int, share: float) -> None:
             """share: part of the trial that is trained. Raises TrialPruned, but not for a trial that is complete."""
-            if should_prune(trial, score, step) and share < 1:
+            trial.report(score, step)
+            # The own values are compared in full.
+            if origin_of(trial) != 0 and share < 1 and trial.should_prune():
                 trial.set_user_attr("share", share)
                 raise optuna.TrialPruned
 
@@ -95,20 +97,16 @@ class TrialRunner:
 
     def confirm(self, values: Values, seeds: int) -> TrialGain:
         """Compare values with the member's own on a fold and on seeds that did not choose them."""
-        folds, trainer = self._confirming_folds, self._trainer(self.member)
-
-        def predictions(member: Member) -> list[np.ndarray]:
-            """Out-of-fold probabilities of the folds by models trained with other seeds, one table for each seed."""
-            trainer, tables = self._trainer(member), []
+        fold, tables = self._confirming_fold, list[list[np.ndarray]]()  # probabilities of the fold, one table per seed
+        for member in (self.member, with_values(self.member, values)):
+            trainer, of_seeds = self._trainer(member), []
             for seed in range(1, seeds + 1):
                 train = replace(member.train, seed=member.train.seed + seed)
-                trained = ((fold, trainer.train_to_end(fold, train, score_epochs=False)) for fold in folds)
-                parts = [trainer.out_of_fold(fold, model).view("identity") for fold, model in trained]
-                tables.append(np.concatenate(parts))
-            return tables
-
-        own, new = predictions(self.member), predictions(with_values(self.member, values))
-        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
+                trained = trainer.train_to_end(fold, train, score_epochs=False)
+                of_seeds.append(trainer.out_of_fold(fold, trained).view("identity"))
+            tables.append(of_seeds)
+        own, new = tables
+        labels = trainer.rows.targets_of(trainer.rows.held_out(fold))
         return gain_over_own_values(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
 
     def _trainer(self, member: Member) -> "FoldScorer":

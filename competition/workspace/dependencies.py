@@ -42,7 +42,7 @@ def fold_model(run: Run, fold: ExcludedFolds) -> FoldModel:
         for teacher, runs in run.teachers.items()
     }
     depends = {**run.depends, "fold": fold, "teacher_weights": weights}
-    return FoldModel(fold_manifest_path(run, fold), depends, fold, f"{run.title} {describe_fold(fold)}")
+    return FoldModel(fold_manifest_path(run, fold), depends, fold, f"{run.title} {fold_names([fold])}")
 
 
 def fold_views(run: Run, params: Params, fold: int) -> Stored:
@@ -82,13 +82,8 @@ def fold_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
     return run.folder / folder / "manifest.json"
 
 
-def describe_fold(fold: ExcludedFolds) -> str:
-    """fold 2; without folds 1 and 2"""
-    return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
-
-
 def fold_names(folds: Sequence[ExcludedFolds]) -> str:
-    """fold 2; folds 0, 1, 2; folds 0+1, 0+2 of nested teachers"""
+    """fold 2; folds 0, 1, 2; folds 0+1, 0+2 of nested teachers, which are trained without both"""
     names = (str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in folds)
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
 

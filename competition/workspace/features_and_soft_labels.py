@@ -23,8 +23,8 @@ from competition.files.manifest import Stored
 from competition.prepare.prepared import Prepared
 from competition.training.versions import FEATURES, PREDICTION
 from competition.workspace.dependencies import (
-    describe_fold,
     fold_manifest_path,
+    fold_names,
     is_nested,
     soft_labels,
     teacher_models,
@@ -89,32 +89,27 @@ def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> ViewP
 
     A teacher with several seeds counts as one: the mean over its runs.
     """
-    predictions = [
-        [_teacher_predictions(prepared, run, teacher, fold) for teacher in teachers]
-        for teachers in run.teachers.values()
-    ]
+    fold_by_id = prepared.part("train").set_index("id")["fold"]
+
+    def predictions_of(teacher: Run) -> ViewPredictions:
+        if not is_nested(run.member, fold):
+            return ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz"))
+        parts = []
+        for pair in teacher_models(run.member, run.folds, fold):
+            held_out = ViewPredictions.load(fold_manifest_path(teacher, pair).with_name("oof.npz"))
+            parts.append(held_out.at(held_out.ids[fold_by_id.loc[held_out.ids].to_numpy() != fold]))
+        return concatenate_folds(parts)
+
+    predictions = [[predictions_of(teacher) for teacher in teachers] for teachers in run.teachers.values()]
     first = predictions[0][0]
     means = [np.mean([each.at(first.ids).view(IDENTITY) for each in runs], axis=0) for runs in predictions]
     return ViewPredictions(first.ids, (IDENTITY,), np.mean(means, axis=0)[:, None], first.target)
 
 
-def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:
-    """Predictions of one run of a teacher for the training rows of the student's model."""
-    if not is_nested(student.member, fold):
-        return ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz"))
-    train = prepared.part("train")
-    fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
-    parts = []
-    for pair in teacher_models(student.member, student.folds, fold):
-        held_out = ViewPredictions.load(fold_manifest_path(teacher, pair).with_name("oof.npz"))
-        parts.append(held_out.at(np.array([id_ for id_ in held_out.ids if fold_by_id[id_] != fold], str)))
-    return concatenate_folds(parts)
-
-
 def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
     """The error for a teacher model that is not current."""
     return UserError(
-        f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+        f"member {student.title} learns from {teacher.title}, whose model of {fold_names([fold])} is missing or was "
         f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
     )
 

@@ -1,7 +1,6 @@
-"""Work on a member's study: its settings, the values it starts with, where it is stored, and one worker that runs trials."""
+"""Work on a member's study: its settings, the values it starts with, where it is stored, and the line of a trial."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial
-
-    from competition.tuning.trials import TrialRunner
 
 MOST_EARLIER = 3  # values taken from earlier studies, and as many from relatives
 EARLIER, FAMILY = "earlier", "family"
@@ -100,30 +97,6 @@ def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
     return [(dict(point), [int(fold) for fold in folds]) for point in points]
 
 
-def work_on_study(
-    study: "Study",
-    settings: StudySettings,
-    runner: "TrialRunner",
-    sign: int,
-    show: Callable[[str], None],
-    track: Callable[["FrozenTrial"], None] = lambda trial: None,
-) -> None:
-    """Run trials in this process, until all of the study are finished or a limit is reached.
-
-    Any number of processes may call this at once, here or on other machines that have the same prepared data and reach the
-    storage of the study.
-    sign: -1 if less is better in the metric.
-    show, track: get a line, and the trial, for each trial that this worker has finished.
-    """
-    from competition.tuning.study import run_worker
-
-    def on_trial(study: "Study", trial: "FrozenTrial") -> None:
-        show(trial_line(finished_trials(study.get_trials(deepcopy=False), settings), trial, settings, sign))
-        track(trial)
-
-    run_worker(study, settings, runner.evaluate, on_trial)
-
-
 def storage_of(workspace: Workspace, name: str) -> "BaseStorage":
     """The storage of a member's study: tune.storage, or its journal on this machine."""
     storage = workspace.params.tune.storage
@@ -140,11 +113,12 @@ def journal_of(workspace: Workspace, name: str) -> Path:
     return journal
 
 
-def trial_line(trials: list["FrozenTrial"], trial: "FrozenTrial", settings: StudySettings, sign: int) -> str:
+def trial_line(study: "Study", trial: "FrozenTrial", settings: StudySettings, sign: int) -> str:
     """trial 4 complete .8123 (learning_rate .0012); best .8231 (trial 2); 5 of 20 trials done, about 3 min left
 
-    trials: the finished ones.
+    sign: -1 if less is better in the metric.
     """
+    trials = finished_trials(study.get_trials(deepcopy=False), settings)
     best, facts = best_trial(trials), trial.user_attrs
     if "diverged" in facts:
         state = "diverged"

@@ -13,17 +13,13 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from competition.config.digests import to_plain
 from competition.config.errors import how_to_install
 from competition.config.params import Params
 from competition.config.redaction import redact
-from competition.config.secrets import known_secrets, without_secrets
+from competition.config.secrets import known_secrets
 from competition.files.manifest import flattened, sha256
-
-if TYPE_CHECKING:
-    from competition.workspace.runs import Run
 
 Value = bool | int | float | str
 STEP_SECONDS = 1.0  # between two values of the loss within an epoch
@@ -241,20 +237,6 @@ class Tracked(AbstractContextManager["Tracked"]):
             missing = isinstance(error, ImportError)
             reason = f"it is not installed; {how_to_install(name)}" if missing else f"{type(error).__name__}: {error}"
             self._show(f"track: {name} is left out, {redact(reason, self._known).splitlines()[0]}")
-
-
-def fold_subject(params: Params, run: "Run", fold: str) -> Subject:
-    """A fold model: the parameters of its member and of its folds.  fold: "fold 2"."""
-    public = without_secrets(params)
-    values = {"member": run.name, **flat(run.member), **flat(public.prepare, "prepare"), "data": run.depends["data"]}
-    return Subject("fold", run.label, fold.replace(" ", "-"), values)
-
-
-def fold_outcome(files: Iterable[Path], result: Mapping[str, object], picture: Path) -> Outcome:
-    """files, result: of a trained fold model.  picture: an augmented batch, if it was drawn."""
-    numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
-    texts = {key: value for key, value in result.items() if isinstance(value, str)}
-    return Outcome(numbers, {**texts, **file_digests(files)}, [picture] if picture.is_file() else [])
 
 
 def file_digests(files: Iterable[Path]) -> dict[str, str]:

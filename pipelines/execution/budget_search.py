@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
 from competition.budget.portfolio import Network, Weakness, is_reachable, missing_weights, networks_of, read_portfolio
-from competition.cluster.connection import Machine
+from competition.cluster.connection import Machine, demand, slots
 from competition.config.errors import UserError
 from competition.config.params import HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
+from competition.images.batch_threads import cores
 from competition.preflight.planning import duration
 from competition.report.costs import stage_seconds
 from competition.report.runs import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
-from pipelines.execution.cluster import slots_of
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
@@ -82,8 +82,16 @@ class Search:
         return self.clock.left - START_SECONDS - self.blend_seconds * (len(self.complete) + 2)
 
     def slots(self, name: str) -> tuple[int, float]:
-        """(fold models of a member that are computed at once, seconds of each per second of this machine alone)."""
-        return slots_of(self.job.params.cluster, name, self.machines, self.device) if self.machines else (1, 1.0)
+        """(fold models of a member that are computed at once, seconds of each per second of this machine alone).
+
+        If no machine has what the member needs, one like this counts: an autoscaler may start it (cluster.wait).
+        """
+        cluster, device = self.job.params.cluster, self.device
+        taken = demand(cluster.members.get(name, cluster.needs), self.machines) if self.machines else None
+        if taken is None:
+            return 1, 1.0
+        kind, own = ("CPU", cores()) if device.kind == "cpu" else (device.kind.upper(), device.replicas)
+        return slots(taken, self.machines), max(own / (taken[kind] or own), 1.0)
 
     def stop_in_time(self) -> None:
         if self.left < 0:

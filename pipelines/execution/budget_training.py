@@ -253,14 +253,14 @@ def complete(search: Search, name: str, at_step: Callable[[], None] = lambda: No
 
     Networks are trained on the cluster, if there is one.
     """
-    only = job_of(search, [name])
+    only = replace(job_of(search, [name]), at_step=at_step)
     runs = runs_of(only.workspace, name)
     if search.machines and search.members[name].head is None:
-        train_on_cluster(only, [name], at_step)
-        predict_on_cluster(only, [(one, stale_folds(only, one, False)) for one in runs], at_step)
+        train_on_cluster(only, [name])
+        predict_on_cluster(only, [(one, stale_folds(only, one, False)) for one in runs])
     else:
         for one in runs:
-            train_run(only, one, at_step)
+            train_run(only, one)
             if stale := stale_folds(only, one, False):
                 predict_folds(only, one, stale)
     folds = range(search.job.params.prepare.folds)

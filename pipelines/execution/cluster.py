@@ -15,12 +15,12 @@ from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
+from competition.config.digests import to_plain
 from competition.config.errors import UserError, counted
-from competition.config.params import ClusterParams
 from competition.files.manifest import Stored, changed_keys, copy_file, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
-from competition.images.batch_threads import cores
 from competition.kernels.results import install
+from competition.tuning.settings import StudySettings
 from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
 from competition.workspace.features_and_soft_labels import missing_teacher
 from competition.workspace.runs import Run, runs_of
@@ -63,25 +63,11 @@ def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
     return machines
 
 
-def slots_of(
-    cluster: ClusterParams, name: str, machines: Sequence[connection.Machine], device: "Device"
-) -> tuple[int, float]:
-    """(fold models of a member that are computed at once, seconds of each per second of all of `device` alone).
-
-    If no machine has what the member needs, one like this counts: an autoscaler may start it (cluster.wait).
-    """
-    taken = connection.demand(cluster.members.get(name, cluster.needs), machines)
-    if taken is None:
-        return 1, 1.0
-    kind, own = ("CPU", cores()) if device.kind == "cpu" else (device.kind.upper(), device.replicas)
-    return connection.slots(taken, machines), max(own / (taken[kind] or own), 1.0)
-
-
-def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], None] = lambda: None) -> None:
+def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members and of their nested teachers, teachers before students.
 
-    Raises UserError if another teacher is neither current nor among `names`.
-    at_moment: called about once a second; it may raise an error to end the tasks. Fold models that came home stay.
+    Raises UserError if another teacher is neither current nor among `names`. Fold models that came home stay if an error ends
+    the tasks.
     """
     models: Models = {}
     for name in names:
@@ -107,13 +93,11 @@ def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], Non
                     raise missing_teacher(run, teacher_run, fold)
                 inputs.append(result_folder(job, needed.manifest))
         requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
-    run_on_cluster(job, requests, partial(deliver_model, job, models), at_moment)
+    run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
-def predict_on_cluster(
-    job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]], at_moment: Callable[[], None] = lambda: None
-) -> None:
-    """Predict by the fold models of each run that have no current predictions.  at_moment: see train_on_cluster."""
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]]) -> None:
+    """Predict by the fold models of each run that have no current predictions."""
     predictions, requests = dict[str, Stored](), []  # task -> its predictions
     for run, folds in stale:
         for fold, result in folds.items():
@@ -121,7 +105,32 @@ def predict_on_cluster(
             predictions[model.name] = result
             inputs = (result_folder(job, model.manifest),)
             requests.append(request_for(job, "predict", run, model, result.manifest, inputs))
-    run_on_cluster(job, requests, partial(deliver_views, job, predictions), at_moment)
+    run_on_cluster(job, requests, partial(deliver_views, job, predictions))
+
+
+def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, object]) -> None:
+    """Run WORKERS workers of a member's study on the cluster, and again where their machine or process is lost.
+
+    depends: what the study depends on; a machine that computes something else refuses to join.
+    """
+    values = {"study": settings.name, "depends": to_plain(depends)}
+    values |= {"storage": job.params.tune.storage, "workers": job.options.workers}
+    requests = []
+    for number in range(1, job.options.workers + 1):
+        folder = f"{job.work.name}/workers/{name}-{number}"
+        requests.append(TaskRequest(f"{name} worker {number}", name, "tune", folder, values, force=True))
+    run_on_cluster(job, requests, lambda request, _: f"cluster: {request.name}: no trial is left")
+
+
+def require_reachable_storage(storage: str) -> None:
+    """Raise UserError if not every machine reaches the storage of studies.  storage: tune.storage."""
+    if not storage or storage.startswith("sqlite"):
+        found = "SQLite, a file that one machine writes" if storage else "empty and the journal is on this machine"
+        raise UserError(
+            f"CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is {found}; set it to a "
+            "database server, e.g. postgresql+psycopg://user:password@host/database, or to journal:PATH, a file in a folder that all "
+            "machines have"
+        )
 
 
 def request_for(
@@ -137,10 +146,8 @@ def result_folder(job: Job, manifest: Path) -> str:
     return manifest.parent.relative_to(job.work.parent).as_posix()
 
 
-def run_on_cluster(
-    job: Job, requests: Sequence[TaskRequest], deliver: Deliver, at_moment: Callable[[], None] = lambda: None
-) -> None:
-    """Connect, run all tasks and install each result as it comes.  at_moment: see train_on_cluster."""
+def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) -> None:
+    """Connect, run all tasks and install each result as it comes."""
     if not requests:
         return
     verb, cluster = requests[0].verb, job.params.cluster
@@ -162,7 +169,7 @@ def run_on_cluster(
             job.echo(deliver(request, path))
 
         def show(status: Status) -> None:
-            at_moment()
+            job.at_step()  # about once a second
             running = ", ".join(f"{task} on {address}" for task, address in sorted(status.running.items())[:4])
             bar.text = f"{len(status.running)} running: {running}; {status.latest}"
             bar.update_to(status.done)

@@ -11,9 +11,8 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from competition.cluster.node import MACHINE_EXIT
 from competition.cluster.project import PARAMS
@@ -25,15 +24,18 @@ from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import fold_model, fold_views
 from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
-from competition.workspace.study_worker import storage_of, study_settings, work_on_study
+from competition.workspace.study_worker import storage_of, study_settings, trial_line
 from competition.workspace.workspace import Workspace
-from pipelines.execution.cluster_tuning import with_storage
 from pipelines.execution.prediction import predict_folds
 from pipelines.execution.trainer import open_trial_runner
 from pipelines.execution.training import train_models
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
@@ -95,9 +97,10 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     """Run trials of the study until none is left. Raises UserError if this machine would work on another study."""
-    from competition.tuning.study import open_study
+    from competition.tuning.study import open_study, run_worker
 
-    job = with_storage(job, values["storage"])
+    params = replace(job.params, tune=replace(job.params.tune, storage=values["storage"]))  # it is in no file here
+    job = replace(job, workspace=job.workspace.with_params(params))
     settings = study_settings(job.workspace, name, job.options.workers)
     if settings.name != values["study"]:
         changes = changed_keys(values["depends"], tuning_dependencies(job.workspace, name))
@@ -106,8 +109,11 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
         )
     study = open_study(storage_of(job.workspace, name), settings)
     sign = metric_named(job.prepared.competition.metric).sign
-    show = partial(print, f"tune {name}:", flush=True)
-    work_on_study(study, settings, open_trial_runner(job, name), sign, show)
+
+    def on_trial(study: "Study", trial: "FrozenTrial") -> None:
+        print(f"tune {name}: {trial_line(study, trial, settings, sign)}", flush=True)
+
+    run_worker(study, settings, open_trial_runner(job, name).evaluate, on_trial)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from competition.workspace.runs import Run, stored_runs
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Computed, Job
 
 
 def copy_equal_models(job: Job, run: Run) -> None:
@@ -60,11 +60,13 @@ def equal_runs(work: Path, run: Run) -> list[Run]:
 
 def copy(job: Job, title: str, source: Stored, target: Stored) -> None:
     """Copy the files of a complete result, unless another process computes it now."""
-    folder = target.manifest.parent
-    with suppress(InUse), job.computing(title, target) as result:
-        if result.is_due:
-            manifest = read_manifest(source.manifest)
-            assert manifest is not None, f"{source.manifest} was removed while it was copied"
-            for name in manifest.files:
-                copy_file(source.manifest.parent / name, folder / name)
-            result.output = [folder / name for name in manifest.files], manifest.result
+
+    def copy_files() -> Computed:
+        manifest = read_manifest(source.manifest)
+        assert manifest is not None, f"{source.manifest} was removed while it was copied"
+        for name in manifest.files:
+            copy_file(source.manifest.parent / name, target.manifest.parent / name)
+        return [target.manifest.parent / name for name in manifest.files], manifest.result
+
+    with suppress(InUse):
+        job.cached(title, target.manifest, target.depends, copy_files)

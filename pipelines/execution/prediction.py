@@ -119,10 +119,9 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         times = ViewTimes(dict.fromkeys(views, 1 / len(views)), seconds, 1)
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
-            weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
-            with job.computing(f"predict {name} fold {fold}", predictions) as result:
-                if result.is_due:
-                    result.output = predict_fold(trainer, test, weights, folder, fold, times)
+            weights, path = fold_manifest_path(run, fold).parent, predictions.manifest
+            predict = partial(predict_fold, trainer, test, weights, path.parent, fold, times)
+            job.cached(f"predict {name} fold {fold}", path, predictions.depends, predict)
             bar.update()
 
 

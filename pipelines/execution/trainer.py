@@ -191,8 +191,8 @@ def store_missing(
                 job.echo(f"{title}: features of {what} took {seconds:.1f} s")
             facts = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
             for table in tables:
-                with job.computing(f"{title}: features under {table.view}", table) as result:
-                    result.output = [table.file], facts
+                computed = [table.file], facts
+                job.cached(f"{title}: features under {table.view}", table.manifest, table.depends, lambda: computed)  # noqa: B023
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":

@@ -19,10 +19,10 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
-from competition.config.teachers import ancestors
+from competition.config.secrets import without_secrets
 from competition.ensemble.settings import validate_params
 from competition.files.locks import InUse, last_holder
-from competition.files.manifest import Manifest, Stored, changed_keys
+from competition.files.manifest import Manifest, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
@@ -30,17 +30,16 @@ from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by, st
 from competition.training.memory import available_bytes, memory_warning, too_large
 from competition.workspace.dependencies import (
     FoldModel,
-    describe_fold,
     fold_model,
     fold_names,
     is_nested,
+    nested_teachers,
     soft_labels,
-    teacher_models,
 )
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.runs import Run, runs_of, write_run_file
 from competition.workspace.scores import result_line
-from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
+from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 from pipelines.terminal import hosts
@@ -60,11 +59,8 @@ AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 KEPT_WEIGHTS = 20_000_000
 
 
-def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) -> None:
-    """Train the selected fold models of a run that are not current, or all of them with FORCE=1.
-
-    at_step: called at every step; it may raise an error to end the training, whose complete fold models stay.
-    """
+def train_run(job: Job, run: Run) -> None:
+    """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     models = [fold_model(run, fold) for fold in selected_folds(job)]
     stale = interrupted_last(run, [model for model in models if job.options.force or not model.is_current])
     stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
@@ -76,7 +72,7 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
         # A process that was killed after it wrote the manifest left them.
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
     if stale:
-        train_models(job, run, stale, at_step)
+        train_models(job, run, stale)
 
 
 def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
@@ -91,16 +87,16 @@ def train_nested_teachers(job: Job, name: str) -> None:
     For row r of fold j, the student's fold model k learns from a teacher that was trained without the folds j and k. Each such pair
     of folds that the selected folds need is one model.
     """
-    folds, member = selected_folds(job), job.params.members[name]
-    if not any(is_nested(member, fold) for fold in folds):
-        return
-    pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
-    for run in [run for teacher in ancestors(job.params, name) for run in runs_of(job.workspace, teacher)]:
-        models = [fold_model(run, pair) for pair in pairs]
-        missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
-        if missing:
-            job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
-            train_models(job, run, [models[number] for number in missing])
+    wanted = nested_teachers(job.params, {name: selected_folds(job)})
+    for teacher in dict.fromkeys(teacher for teacher, _ in wanted):
+        pairs = [pair for one, pair in wanted if one == teacher]
+        for run in runs_of(job.workspace, teacher):
+            models = [fold_model(run, pair) for pair in pairs]
+            missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
+            if missing:
+                lacking = f"{len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing"
+                job.echo(f"train {name}: {lacking}")
+                train_models(job, run, [models[number] for number in missing])
 
 
 def begin_run(job: Job, run: Run) -> None:
@@ -112,7 +108,7 @@ def begin_run(job: Job, run: Run) -> None:
     write_run_file(run, changed_keys(stated, run.depends["member"]))
 
 
-def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Callable[[], None] = lambda: None) -> None:
+def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:
     """Train these models of a run under a watchdog, and again after a loss of the device.
 
     Raises UserError if the device is lost too often, or with the remedy if its memory is exhausted.
@@ -123,7 +119,7 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
     def train(alive: Callable[[], None]) -> None:
         def step() -> None:
             alive()
-            at_step()
+            job.at_step()
 
         device = start_device(job)
         if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
@@ -216,11 +212,11 @@ def update_soft_labels(
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
             trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
+        predict = partial(save_soft_labels, trainer, model.manifest.parent, fold)
         while True:  # another `make train` in this folder may predict them now
             try:
-                with job.computing(f"train {student.title}: soft labels by {model.name}", labels) as result:
-                    if result.is_due:
-                        result.output = save_soft_labels(trainer, model.manifest.parent, fold)
+                name = f"train {student.title}: soft labels by {model.name}"
+                job.cached(name, labels.manifest, labels.depends, predict)
                 break
             except InUse:
                 if hosts.are_joined():
@@ -261,8 +257,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             else:
                 pending.remove(model)
                 session.bar.clear()
-                if manifest is not None:  # else another process trained it between the look above and the lock
-                    job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
+                job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
         if pending:
             if not waited:
                 job.echo(f"train {title}: waiting for {fold_names([model.fold for model in pending])} ({used})")
@@ -279,8 +274,8 @@ def changed_at(file: Path) -> int:
         return 0
 
 
-def train_model(session: Session, model: FoldModel, done: int) -> Manifest | None:
-    """Train one model of a run; None if another process has just done it.
+def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
+    """Train one model of a run, unless another process has just done it.
 
     A complete earlier model stays in its place until the new one is complete.
 
@@ -298,15 +293,14 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest | Non
     # Only checkpoints of a model that depends on the same are continued.
     made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
     checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, report_damage, hosts.writes())
-    with job.computing(f"train {model.name}", Stored(path, model.depends)) as result:
-        if result.is_due:
-            result.output = train_and_store(session, model.fold, path.parent, checkpoints, done)
+    train = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
+    manifest = job.cached(f"train {model.name}", path, model.depends, train)
     if hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
         if path != model.manifest:
             replace_model(run_folder, model.manifest)
     hosts.wait_for_all()
-    return result.manifest if result.is_due else None
+    return manifest
 
 
 def train_and_store(
@@ -327,7 +321,10 @@ def train_and_store(
     options = TrainingOptions(checkpoints, score_epochs, session.stall_detector)
     events = trainer.train(fold, run.member.train, options)
     received: list[int] = []
-    with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
+    prepare = without_secrets(job.params).prepare
+    parameters = {"member": run.name, **flat(run.member), **flat(prepare, "prepare"), "data": run.depends["data"]}
+    subject = Subject("fold", run.label, fold_names([fold]).replace(" ", "-"), parameters)
+    with track(job, subject) as tracking:
         try:
             # A head takes seconds and has no checkpoint: a signal ends it at once.
             with stop_signals(received) if run.member.head is None else nullcontext(), closing(events):
@@ -340,7 +337,10 @@ def train_and_store(
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
         if tracking.is_active:  # a host that discards what it writes has no files
-            tracking.end(fold_outcome(files, result, run.folder / AUGMENTED))
+            numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
+            texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)
+            sheet = run.folder / AUGMENTED
+            tracking.end(Outcome(numbers, texts, [sheet] if sheet.is_file() else []))
     return files, result
 
 
@@ -355,7 +355,7 @@ def show_events(
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
-            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
+            session.bar.text = f"{fold_names([fold])}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             tracking.step(event.step, event.loss)
             event.stop = bool(received)

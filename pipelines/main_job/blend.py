@@ -39,7 +39,7 @@ from competition.report.caveats import (
 )
 from competition.report.repeated_choices import choices_lines
 from competition.report.scores_json import diversity_json, scores_of
-from competition.report.stored_blends import stored_labels
+from competition.report.stored_blends import blend_text, blends_of, stored_labels
 from competition.report.terminal import (
     SUMMARY_COLUMNS,
     Scores,
@@ -118,7 +118,9 @@ def run(job: Job) -> None:
         submission = job.submissions / scores["file"]
         if not submission.exists():
             copy_file(path.with_name("submission.csv"), submission)
-        job.echo(f"submission: {display_path(submission)}")
+        alike = [blend_text(folder) for folder in blends_of(job.path("blends"), scores["file"])]
+        shared = f", the same file of {len(alike)} blends: {', '.join(alike)}" if len(alike) > 1 else ""
+        job.echo(f"submission: {display_path(submission)}{shared}")
     else:
         job.echo("blend: no submission is written, because there are no test images")
 
@@ -306,8 +308,7 @@ def keep_blend(job: Job, folder: Path, name: str) -> None:
     """Copy the folder of a blend to blends/<name>. Blends of different members can give the same submission: each is kept."""
     kept, contents = job.path("blends", name), contents_of_blend(folder)
     if kept.exists() and contents_of_blend(kept) != contents:
-        kept = kept.with_name(f"{kept.name}-{digest_of(contents)[:6]}")
-        job.echo(f"blend: another blend gives the same output; `make compare-blends` calls this one {kept.name}")
+        kept = kept.with_name(f"{name}-{digest_of(contents)[:6]}")
     if not kept.exists():
         unfinished = kept.with_name(f".{kept.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)

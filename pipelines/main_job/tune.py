@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from statistics import fmean
@@ -42,9 +42,9 @@ from competition.workspace.studies import (
     tuning_dependencies,
     tuning_result_path,
 )
-from competition.workspace.study_worker import storage_of, study_settings, work_on_study
+from competition.workspace.study_worker import storage_of, study_settings, trial_line
 from competition.workspace.tracking import Outcome, Subject
-from pipelines.execution.cluster_tuning import reachable_study, run_workers
+from pipelines.execution.cluster import require_reachable_storage, run_workers
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import open_trial_runner, start_device
 from pipelines.terminal import hosts
@@ -134,9 +134,13 @@ def join_study(job: Job, name: str) -> None:
 
 
 def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "TrialRunner") -> None:
+    """Run trials in this process, until all of the study are finished or a limit is reached; any number of processes may."""
+    from competition.tuning.study import run_worker
+
     sign = metric_named(job.prepared.competition.metric).sign
 
-    def track_trial(trial: "FrozenTrial") -> None:
+    def on_trial(study: "Study", trial: "FrozenTrial") -> None:
+        job.echo(f"tune {name}: {trial_line(study, trial, settings, sign)}")
         subject = Subject("trial", settings.name.replace("/", "-"), f"trial-{trial.number}", dict(trial.params))
         with track(job, subject) as tracking:
             for step, score in trial.intermediate_values.items():
@@ -144,7 +148,7 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
             numbers = {"score": sign * trial.values[0]} if trial.values else {}
             tracking.end(Outcome(numbers, {"member": name, "state": trial.state.name.lower()}))
 
-    work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"), track_trial)
+    run_worker(study, settings, runner.evaluate, on_trial)
 
 
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
@@ -153,29 +157,31 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
 
     workers = job.options.workers
     settings = study_settings(job.workspace, name, workers)
-    with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
-        study = open_study(storage_of(job.workspace, name), settings)
-        trials = study.get_trials(deepcopy=False)
-        done = len(finished_trials(trials, settings))
-        searched, earlier = ", ".join(settings.tune.search), f", {done} of them finished earlier" if done else ""
-        where = f"{counted(max(workers, 1), 'process', 'processes')}{' of the cluster' if job.options.cluster else ''}"
-        job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
-        runner = open_trial_runner(job, name)
-        if not job.options.cluster:
-            with worker_processes(job, name) as processes:
-                for process in processes:
-                    if code := process.wait():
-                        job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
-        elif done < settings.total and not limit_reached(trials, settings):
-            run_workers(job, name, settings, depends)
-        work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
-        trials = finished_trials(study.get_trials(deepcopy=False), settings)
-        result = result_of(job, name, settings, study, runner)
+    if job.options.cluster:
+        require_reachable_storage(job.params.tune.storage)
+    study = open_study(storage_of(job.workspace, name), settings)
+    trials = study.get_trials(deepcopy=False)
+    done = len(finished_trials(trials, settings))
+    searched, earlier = ", ".join(settings.tune.search), f", {done} of them finished earlier" if done else ""
+    where = f"{counted(max(workers, 1), 'process', 'processes')}{' of the cluster' if job.options.cluster else ''}"
+    job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
+    runner = open_trial_runner(job, name)
+    if not job.options.cluster:
+        with worker_processes(job, name) as processes:
+            for process in processes:
+                if code := process.wait():
+                    job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
+    elif done < settings.total and not limit_reached(trials, settings):
+        run_workers(job, name, settings, depends)
+    work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
+    trials = finished_trials(study.get_trials(deepcopy=False), settings)
+    result = result_of(job, name, settings, study, runner)
     best = tuning_result_path(job.work, name, depends)
     write_json(best, result)
     lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in lines))
-    job.echo_detail(f"tune {name}: {display_path(best)}")
+    if job.options.verbose:
+        job.echo(f"tune {name}: {display_path(best)}")
     return [best], result
 
 

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -144,6 +144,11 @@ def main() -> None:
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
     stages = [list(words) for is_between, words in groupby(sys.argv[1:], NEXT_STAGE.__eq__) if not is_between] or [[]]
+    for words in stages:
+        for before, word in pairwise(words):
+            if word in VERBS and not before.startswith("-"):
+                print_line(f"goldfold: {before} {word}: `+` joins verbs: goldfold {before} + {word}", sys.stderr)
+                sys.exit(2)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():

@@ -64,10 +64,21 @@ class Bar(AbstractContextManager["Bar"]):
                 print_line(self.line(now), sys.stderr)
             return
         if self._progress is None:
-            self._progress = _new_progress(self.unit)
-            self._task = self._progress.add_task(self.description, total=self.total, text=self.text)
-            self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
-        self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            console = Console(stderr=True, force_terminal=True)  # NO_COLOR is read by rich
+            self._progress = Progress(
+                BarColumn(),
+                TextColumn("{task.description}", markup=False),
+                console=console,
+                transient=True,
+                refresh_per_second=REDRAWS,
+                redirect_stdout=False,  # stdout may be a file
+                redirect_stderr=False,
+            )
+            self._task = self._progress.add_task("")
+        self._progress.update(self._task, description=self.line(now), completed=self.done, total=self.total)
         if not self._progress.live.is_started:  # a thread of rich redraws it
             self._progress.start()
             self.shown.add(self)
@@ -94,37 +105,3 @@ class Bar(AbstractContextManager["Bar"]):
     def __exit__(self, *_: object) -> None:
         self.clear()
         self._progress = None
-
-
-def _new_progress(unit: str) -> "Progress":
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn(), TextColumn(unit)]
-    columns = [
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *amount,
-        TimeElapsedColumn(),
-        TextColumn("elapsed,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        TextColumn("{task.fields[text]}", markup=False),
-    ]
-    return Progress(
-        *columns,
-        console=Console(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
-        transient=True,
-        refresh_per_second=REDRAWS,
-        redirect_stdout=False,  # stdout may be a file
-        redirect_stderr=False,
-    )

@@ -4,8 +4,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,15 +44,6 @@ HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the sam
 Computed = tuple[Iterable[Path], Mapping[str, object]]  # the files of a result, and facts for its manifest
 
 
-@dataclass
-class Computation:
-    """A result within `Job.computing`."""
-
-    is_due: bool  # it is to be computed here
-    output: Computed | None = None
-    manifest: Manifest = field(init=False)  # after the block
-
-
 @dataclass(frozen=True)
 class Job:
     """One call of one stage: the workspace, the options, and what is printed."""
@@ -62,6 +53,7 @@ class Job:
     submissions: Path
     echoed: list[str] = field(default_factory=list)
     engines: "dict[str, Engine]" = field(default_factory=dict)  # kept for later stages of this process
+    at_step: Callable[[], None] = lambda: None  # called at every step of a training; may raise an error to end it
 
     @property
     def params(self) -> Params:
@@ -88,69 +80,48 @@ class Job:
             named = with_params(line, display_path(self.options.params), self.options.sets)
             print_line(type(line)(named))  # stays bold, or a row of a table
 
-    def echo_detail(self, *lines: str) -> None:
-        """Print lines that only VERBOSE=1 shows."""
-        if self.options.verbose:
-            self.echo(*lines)
-
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
 
     def cached(
         self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]
     ) -> Manifest:
-        """Return the manifest of a result; compute the result first unless it is current.
+        """Return the manifest of a result; unless it is current, compute the result under its lock and write the manifest.
 
-        depends: whatever the result depends on, by name.
+        depends: whatever the result depends on, by name.  compute: makes the files.
         """
-        with self.computing(name, Stored(manifest, dict(depends))) as result:
-            if result.is_due:
-                result.output = compute()
-        return result.manifest
-
-    @contextmanager
-    def computing(self, name: str, stored: Stored) -> Iterator[Computation]:
-        """Hold the lock of a result that is due, and write its manifest at the end of the block, which sets `output`."""
-        path, previous = stored.manifest, read_manifest(stored.manifest)
-        is_done = previous is not None and not self.options.force and stored.is_current
-        result = Computation(is_due=not hosts.decided(is_done))
-        if not result.is_due:
+        stored, previous, is_forced = Stored(manifest, dict(depends)), read_manifest(manifest), self.options.force
+        if hosts.decided(previous is not None and not is_forced and stored.is_current):
             self.echo(f"{name}: current")
-            result.manifest = previous or hosts.written(path)
-            yield result
-            return
+            return previous or hosts.written(manifest)
         if not hosts.writes():
             with discarded_writes():
-                yield result
-            result.manifest = hosts.written(path)
-            return
+                compute()
+            return hosts.written(manifest)
         if previous:
             changes = changed_keys(previous.depends, stored.depends)
-            reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
+            reason = "FORCE=1" if is_forced else "; ".join(changes[:3]) or "its files were damaged"
             self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
-        with lock(path.with_suffix(".lock"), name) as dead:
+        with lock(manifest.with_suffix(".lock"), name) as dead:
             if dead is not None:
                 self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
-            if not self.options.force and stored.is_current and not hosts.are_joined():
+            if not is_forced and not hosts.are_joined() and stored.is_current:
                 self.echo(f"{name}: another process has just computed it")
-                result.is_due, result.manifest = False, read_manifest(path) or hosts.written(path)
-                yield result
-                return
-            if path.name == "manifest.json":  # other manifests share their folder
-                for leftover in path.parent.glob(".*.*"):
+                return read_manifest(manifest) or hosts.written(manifest)
+            if manifest.name == "manifest.json":  # other manifests share their folder
+                for leftover in manifest.parent.glob(".*.*"):
                     if leftover.is_file() and TEMPORARY.fullmatch(leftover.name):
                         leftover.unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
-            yield result
-            assert result.output is not None, f"{name}: nothing was computed"
-            files, facts = result.output
-            fault_point("result.before_manifest", path)
+            manifest.unlink(missing_ok=True)
+            files, facts = compute()
+            fault_point("result.before_manifest", manifest)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
             # A copied result keeps the time and memory of its computation.
-            result.manifest = write_manifest(path, stored.depends, files, {**measured, **facts}, versions())
-        fault_point("result.after_manifest", path)
+            written = write_manifest(manifest, stored.depends, files, {**measured, **facts}, versions())
+        fault_point("result.after_manifest", manifest)
         hosts.wait_for_all()
+        return written
 
 
 def peak_memory() -> int:

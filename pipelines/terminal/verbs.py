@@ -47,7 +47,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
     },
     "inspect": {
-        "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
+        "doctor": Verb("Check this machine and its results, or explain an error.", ("explain", *BUDGET)),
         "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
         "adopt": Verb("Write a run or a trial into the parameter file.", ("run", "trial"), next="train"),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),

@@ -8,6 +8,7 @@ from builders import ROOT, params
 from make_calls import stages_of
 
 from competition.config.params_file import BUDGET_FILE
+from pipelines.terminal.cli import main
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
 from pipelines.terminal.stage import next_line, run_stage
@@ -60,6 +61,13 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
     assert [str(one.params) for one in (quota, folds, runs)] == ["x.yaml", "y.yaml", "x.yaml"]
     for goals, following in (("", "report"), ("train predict", "report"), ("predict folds", "")):
         assert stages_of((["-m", "pipelines", "predict"], {GOALS: goals}))[-1].following == following
+
+
+def test_two_verbs_with_a_blank_between_them_are_told_what_joins_verbs(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", ["goldfold", "folds", "blend"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "`+` joins verbs: goldfold folds + blend" in capsys.readouterr().err
 
 
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:

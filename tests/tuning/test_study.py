@@ -31,7 +31,7 @@ from competition.tuning.choice import (
 from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
-from competition.tuning.study import Evaluation, open_study, run_worker, should_prune
+from competition.tuning.study import Evaluation, open_study, run_worker
 
 
 def exit_codes(workers: list[ForkServerProcess]) -> list[int | None]:
@@ -169,7 +169,8 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
     def by_steps(values: Values, trial: Trial) -> Evaluation:
         result = distance(values, trial)
         for step in (12, 25, 38, 50, 75):
-            if should_prune(trial, result.score, step):
+            trial.report(result.score, step)
+            if origin_of(trial) != 0 and trial.should_prune():
                 raise optuna.TrialPruned
         return result
 
