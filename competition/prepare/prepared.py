@@ -45,7 +45,16 @@ class Prepared:
 
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
-        return self.index[self.index["part"] == name].reset_index(drop=True)
+        return self._parts.get(name, self.index[:0]).copy(deep=False)  # shares its columns until one is assigned
+
+    @cached_property
+    def _parts(self) -> dict[str, pd.DataFrame]:
+        return {str(part): rows.reset_index(drop=True) for part, rows in self.index.groupby("part", sort=False)}
+
+    @cached_property
+    def training_ids(self) -> pd.Index:
+        """Ids of the training rows in index order; `get_indexer` finds the rows of some ids without hashing all of them again."""
+        return pd.Index(self.part("train")["id"], dtype=object)
 
     @property
     def columns_digest(self) -> str:
@@ -55,8 +64,8 @@ class Prepared:
     @cached_property
     def image_digests(self) -> dict[str, str]:
         """Part -> digest of its ids and the bytes of its images, in order. Neither labels nor folds take part."""
-        parts = self.index.groupby("part", sort=False)
-        return {str(part): digest_of(rows[["id", "sha256", "problem"]].to_numpy().tolist()) for part, rows in parts}
+        columns = ["id", "sha256", "problem"]
+        return {part: digest_of(rows[columns].to_numpy().tolist()) for part, rows in self._parts.items()}
 
     @property
     def folds_digest(self) -> str:

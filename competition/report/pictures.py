@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
-from competition.ensemble.predictions import positions
 from competition.files.manifest import atomic_write
 from competition.images.decoded_cache import cached_images
 from competition.images.decoded_rows import Pixels, Stream
@@ -63,7 +63,7 @@ def row_tiles(
     """The training rows of `ids` with the lines below each; without pixels, which are in index order, the lines alone."""
     pictures = [("", False)] * len(ids)
     if pixels is not None:
-        rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
+        rows = prepared.training_ids.get_indexer(pd.Index(ids, dtype=object))
         pictures = [data_uri(image, longest_side) for image in pixels[rows]]
     return [Tile(*picture, texts) for picture, texts in zip(pictures, lines, strict=True)]
 
