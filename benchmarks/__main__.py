@@ -20,10 +20,9 @@ BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 # Name -> its arguments; PHOTOS and TORCH are replaced by what the options name.
 BENCHMARKS: dict[str, list[str]] = {
     "reference_job": ["PHOTOS", "TORCH"],
-    "folds_time": ["PHOTOS"],
-    "memory": ["PHOTOS", "--size", "64", "--alpha", "0.35", "--epochs", "1", "--folds", "3"],
+    "memory": ["PHOTOS"],
     "input_speed": ["--seconds", "2"],
-    "growth": [],
+    "light_verbs": [],
     "scale": [],
     "simulation": [],
     "random_labels": ["--seeds", "5"],

@@ -43,10 +43,10 @@ def draw_large(raw: Path, share: float) -> None:
     (raw / "test").mkdir()
     with ThreadPoolExecutor() as pool:
         paths = [raw / "train" / f"c{n % LARGE_CLASSES:04}" / f"{n}.jpg" for n in range(rows)]
-        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(rows)), range(rows)))
-        paths = [raw / "test" / f"{n}.jpg" for n in range(test)]
-        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(test)), range(rows, rows + test)))
-    ids = (path.relative_to(raw).as_posix() for path in sorted(paths))
+        paths += [raw / "test" / f"{n}.jpg" for n in range(test)]
+        labels = [n % LARGE_CLASSES for n in (*range(rows), *range(test))]
+        list(pool.map(picture, paths, labels, range(rows + test)))
+    ids = (path.relative_to(raw).as_posix() for path in sorted(paths[rows:]))
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, "c0000") for one in ids))
 
 

@@ -8,12 +8,11 @@ every other parameter as in the recipe. `large` is 120,000 images of 1,000 class
 (few rows of a rare class remain at any share).
 
 Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; largest memory without pages of
-files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
-worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
+files, looked at up to 10 times a second; how much its files grew at the worst moment; milliseconds per image. The table is in Markdown,
+for docs/measured_runs.md.
 
 The last stages of `flowers` train its folds with a network whose step waits as long as that of the fastest member of the recipe on a
-v5e-8. `make bench` measures the compiled step on a batch in memory, which takes longer than the wait, because it also hands data to eight
-devices; the time outside of so many of these steps is said as a share of the training, with the start of the process.
+v5e-8. `make bench` measures the compiled step on a batch in memory, which takes longer; the time outside of these steps is a share of all.
 
 --kills: then runs the main job once more in another folder, which it removes at the end. It ends each long stage twice, after a third
 of the time that the stage took by SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice
@@ -123,22 +122,12 @@ LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
 
 
 @dataclass(frozen=True)
-class Stop:
-    """A signal to a stage."""
-
-    after: float = math.inf  # seconds
-    kind: signal.Signals = signal.SIGKILL
-
-
-@dataclass(frozen=True)
 class Cost:
     """Of one stage. Bytes and seconds include those of its child processes."""
 
     seconds: float
     processor_seconds: float
     peak_memory: int  # bytes, without pages of files
-    read: int
-    written: int
     growth: int  # bytes that its files took beyond those at the start, at the worst moment
     exit_code: int
 
@@ -157,12 +146,6 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def transferred(pid: int) -> tuple[int, int]:
-    """Bytes that a process and its ended children have read and written by system calls."""
-    lines = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-    return int(lines["rchar"]), int(lines["wchar"])
-
-
 def memory_of(pid: int) -> int:
     """Memory of a process and its descendants now, bytes, without pages of files, which the system can drop at any time."""
     total = 0
@@ -175,35 +158,39 @@ def memory_of(pid: int) -> int:
 
 
 def measured(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, stop: Stop = Stop()
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    stop_after: float = math.inf,
+    kind: int = signal.SIGKILL,
 ) -> Cost:
-    """Run a process and look at it and at the files below `folder` until it ends."""
-    before, start, worst, moved, memory = bytes_below(folder), time.monotonic(), 0, (0, 0), 0
+    """Run a process and look at it and at the files below `folder` until it ends.
+
+    stop_after: seconds until it gets a signal of this kind.
+    """
+    before, start, worst, memory = bytes_below(folder), time.monotonic(), 0, 0
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
         ended = False
         while not ended:
             # An ended process is looked at once more before it is reaped: its totals are then complete.
             ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            with suppress(OSError):
-                moved = transferred(process.pid)
             memory = max(memory, memory_of(process.pid))
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)
-            if not ended and time.monotonic() - start > stop.after:
-                os.kill(process.pid, stop.kind)  # Popen.send_signal could reap it
-                stop = Stop()  # the second SIGTERM would end it at once
+            if not ended and time.monotonic() - start > stop_after:
+                os.kill(process.pid, kind)  # Popen.send_signal could reap it
+                stop_after = math.inf  # the second SIGTERM would end it at once
             elif not ended:
                 time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - start
-    cpu = usage.ru_utime + usage.ru_stime
-    return Cost(seconds, cpu, memory, *moved, worst, process.returncode)
+    return Cost(time.monotonic() - start, usage.ru_utime + usage.ru_stime, memory, worst, process.returncode)
 
 
 def row(name: str, cost: Cost, images: int) -> str:
-    gigabytes = [f"{value / 1e9:.2f}" for value in (cost.peak_memory, cost.read, cost.written, cost.growth)]
+    gigabytes = [f"{value / 1e9:.2f}" for value in (cost.peak_memory, cost.growth)]
     cells = [f"{cost.seconds:.1f}", f"{cost.processor_seconds:.1f}", *gigabytes, f"{1e3 * cost.seconds / images:.2f}"]
     failed = f" (exit code {cost.exit_code})" if cost.exit_code else ""
     return f"| {name}{failed} | {' | '.join(cells)} |"
@@ -217,14 +204,14 @@ class WorkFolder:
     environment: Mapping[str, str]
     work: str = "work"
 
-    def run(self, title: str, verb: str, *arguments: str, stop: Stop = Stop()) -> Cost:
+    def run(self, title: str, *verb: str, stop_after: float = math.inf, kind: int = signal.SIGKILL) -> Cost:
         """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails without a stop."""
         work, submissions = self.folder / self.work, self.folder / f"submissions of {self.work}"
         options = ["--params", self.folder / "params.yaml", "--work", work, "--submissions", submissions]
-        command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
+        command = [sys.executable, "-m", "pipelines", verb[0], *map(str, options), *verb[1:]]
         log = self.folder / "logs" / f"{self.work} {title}.txt"
-        cost = measured(command, self.environment, work, log, stop)
-        if cost.exit_code and stop.after == math.inf:
+        cost = measured(command, self.environment, work, log, stop_after, kind)
+        if cost.exit_code and stop_after == math.inf:
             print(log.read_text()[-2000:], flush=True)
         return cost
 
@@ -244,18 +231,15 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
     with zipfile.ZipFile(folder / "archive.zip") as zipped:
         listed = {file.filename: file.file_size for file in zipped.infolist()}
     size = (folder / "archive.zip").stat().st_size
-    print(
-        f"drawn and zipped: {len(listed):,} files, {size / 1e9:.2f} GB, {time.monotonic() - started:.0f} s", flush=True
-    )
+    print(f"drawn: {len(listed):,} files, {size / 1e9:.2f} GB, {time.monotonic() - started:.0f} s", flush=True)
     for earlier in ("work", "submissions of work", "server", "home", "logs"):
         shutil.rmtree(folder / earlier, ignore_errors=True)
     recipe, competition, side = RECIPES[name]
     text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
     (folder / "params.yaml").write_text(text)
-    (folder / "tiny.py").write_text(PLUGINS)  # parameters are valid with the file of their plugins only
-    params = load_params(folder / "params.yaml")
-    step_seconds = params.train.batch / V5E_RATE
+    step_seconds = load_params(ROOT / recipe).train.batch / V5E_RATE
     (folder / "tiny.py").write_text(f"{PLUGINS}STEP_SECONDS = {step_seconds}\n")
+    params = load_params(folder / "params.yaml")
     for each in ("server", "home", "logs"):
         (folder / each).mkdir()
     costs, images = dict[str, Cost](), 0
@@ -284,8 +268,8 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         print(
             f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of "
             f"{size / 1e9:.2f} GB; {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}\n",
-            "| stage | seconds | processor seconds | peak memory, GB | read, GB | written, GB | files grew by, GB | ms per image |",
-            "|---|---|---|---|---|---|---|---|",
+            "| stage | seconds | processor seconds | peak memory, GB | files grew by, GB | ms per image |",
+            "|---|---|---|---|---|---|",
             *(row(title, cost, images) for title, cost in costs.items()),
             sep="\n",
         )
@@ -329,8 +313,8 @@ def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
     )
     for title in LONG_STAGES:
         whole = costs[title].seconds
-        first = killed.run(f"{title}, SIGTERM", *STAGES[title], stop=Stop(whole / 3, signal.SIGTERM))
-        second = killed.run(f"{title}, SIGKILL", *STAGES[title], stop=Stop(whole / 3))
+        first = killed.run(f"{title}, SIGTERM", *STAGES[title], stop_after=whole / 3, kind=signal.SIGTERM)
+        second = killed.run(f"{title}, SIGKILL", *STAGES[title], stop_after=whole / 3)
         last = killed.run(title, *STAGES[title])
         succeeded &= not last.exit_code
         repeated = first.seconds + second.seconds + last.seconds - whole

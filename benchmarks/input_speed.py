@@ -160,10 +160,10 @@ def main() -> None:
         for _ in range(arguments.rounds):  # interleaved, because a machine's speed changes
             for name, make in makers.items():
                 speeds[name].append(speed_of(make(), batch, arguments.seconds))
-    report(speeds, batch, arguments.size)
+    report(speeds, arguments.size)
 
 
-def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
+def report(speeds: dict[str, list[Speed]], size: int) -> None:
     cpu, wall = (
         {name: np.median([getattr(one, kind) for one in all_]) for name, all_ in speeds.items()}
         for kind in ("cpu", "wall")
@@ -179,7 +179,6 @@ def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
             f"{wall[several] / wall[one] / cores():.2f} of linear scaling on {cores()} cores (at least 0.9); "
             f"load {os.getloadavg()[0]:.1f}"
         )
-    print(f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -72,9 +72,8 @@ def coverage(
     for n in range(competitions):
         labels, predicted = distribution.rows(oof_rows, rng)
         for i, rows in enumerate(test_rows):
-            expected = expected_scores(
-                labels, predicted, Evaluation(metric, CLASSES, resamples, n), rows, shares=(1.0,)
-            )
+            evaluation = Evaluation(metric, CLASSES, resamples, n)
+            expected = expected_scores(labels, predicted, evaluation, rows, shares=(1.0,))
             low, high = interval(expected, rows)
             coverages[n, i] = np.mean((scores[i] >= low) & (scores[i] <= high))
             spread = np.hypot(expected[0].spread, expected[0].error)
@@ -88,9 +87,7 @@ def main(competitions: int, seed: int) -> None:
     for name in ("macro_f1", "macro_f1_present"):
         for oof_rows in OOF_ROWS:
             results = coverage(distribution, METRICS[name], oof_rows, TEST_ROWS, competitions, seed)
-            columns = "  ".join(
-                f"{rows:,}: {c:.3f} ({d:+.2f})" for rows, (c, d) in zip(TEST_ROWS, results, strict=True)
-            )
+            columns = "  ".join(f"{rows:,}: {c:.3f} ({d:+.2f})" for rows, (c, d) in zip(TEST_ROWS, results))
             print(f"RESULT: {name}, {oof_rows:,} out-of-fold rows; by test rows {columns}", flush=True)
 
 

@@ -2,76 +2,103 @@
 
     python -m benchmarks.memory --source photos.zip           # photos are repeated up to the required number
 
-Prints the largest resident memory (ru_maxrss) of one process for each case, its value before the first image was read,
-and the ratio to the case of one fold and few images.
+Prints the largest resident memory (ru_maxrss) of one process for each case.
 """
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.photos import ROOT, Setup, add_arguments, describe, load, member_of, setup_of, write
+import numpy as np
+
+from benchmarks.photos import ROOT, fold_of, generated_photos, labelled_photos
+from competition.config.params import Member
+from competition.config.params_file import load_params
+from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
+from competition.images.labelled_images import Images
+from competition.prepare import record_shards
+from competition.prepare.record_shards import Record
+
+FOLDS, SIZE, BATCH, SHARDS = 3, 64, 64, 8
+ARCHITECTURE, ALPHA = "MobileNetV2", 0.35
+FEW, MANY = 2_000, 8_000  # images
 
 
-def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
-    """Resident memory in megabytes, before the first image is read and at its peak."""
-    from competition.config.params_file import load_params
+def write(source: str, count: int, folder: Path) -> None:
+    """Write record files and labels.npy to `folder`."""
+    photos = list(labelled_photos(source) if source else generated_photos(count, SIZE))
+    names = sorted({label for label, _ in photos})
+    rows = [(f"i{n:06}", names.index(label), data) for n, (label, data) in enumerate(islice(cycle(photos), count))]
+    order = np.random.default_rng(0).permutation(count)
+    for shard in range(SHARDS):
+        records = [Record(*rows[n]) for n in order[shard::SHARDS]]
+        record_shards.write_shard(f"{folder}/{shard:02}-{len(records)}.tfrec", records)
+    np.save(folder / "labels.npy", [label for _, label, _ in rows])
+
+
+def load(folder: Path) -> Images:
+    """What write() has written, decoded into a cache on the disk."""
+    labels = np.load(folder / "labels.npy")
+    ids, readable = np.array([f"i{n:06}" for n in range(len(labels))]), np.ones(len(labels), bool)
+    recorded = RecordedImages(sorted(map(str, folder.glob("*.tfrec"))), ids, ~readable, "benchmark")
+    budget = CacheBudget(folder / "cache", 0, 10**12)
+    pixels = decode_images(recorded, SIZE, "squash", budget, lambda *_: None)
+    return Images(ids, pixels, labels, fold_of(labels, FOLDS), readable)
+
+
+def small_member() -> Member:
+    """Randomly initialised, in float32, with left-right flips as the only augmentation, for one epoch."""
+    params = load_params(ROOT / "params.yaml")
+    no_augmentation = dict.fromkeys(("shift", "zoom", "rotate", "brightness", "contrast", "saturation"), 0.0)
+    train = replace(params.train, **no_augmentation, flip="horizontal", epochs=1, batch=BATCH, precision="float32")
+    return replace(params.members["small"], architecture=ARCHITECTURE, alpha=ALPHA, image_size=SIZE, train=train)
+
+
+def peak(folder: Path, train_folds: int) -> float:
+    """Largest resident memory in megabytes."""
     from competition.training.device import open_device
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
-    member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
-    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    images, classes = load(setup, folder, ram=0)
-    trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
+    member, device = small_member(), open_device(load_params(ROOT / "params.yaml").device)
+    images = load(folder)
+    assert images.labels is not None
+    trainer = Trainer(FoldRows(member, images, int(images.labels.max()) + 1), "accuracy", device, BATCH)
     for k in range(train_folds):
         trainer.train_to_end(k, member.train)
         trainer.held_out(k)
-    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"before": memory_before * 1024 / 1e6, "peak": peak_memory * 1024 / 1e6}
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
-    parser.add_argument("--few", type=int, default=2_000)
-    parser.add_argument("--many", type=int, default=8_000)
-    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--train-folds", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--source", default="", help='a zip or a folder of photos; "" = generated images')
+    parser.add_argument("--child", nargs=2, metavar=("FOLDER", "FOLDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    setup = setup_of(options)
     if options.child:
-        print(json.dumps(peak(setup, Path(options.child), options.train_folds)))
+        print(peak(Path(options.child[0]), int(options.child[1])))
         return
     peaks: dict[tuple[int, int], float] = {}
-    for images in (options.few, options.many):
+    for images in (FEW, MANY):
         with TemporaryDirectory(prefix="benchmark") as folder:
-            write(replace(setup, images=images), Path(folder))
-            for folds in (1, setup.folds):
-                command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]
-                command += ["--child", folder, "--train-folds", str(folds)]
+            write(options.source, images, Path(folder))
+            for folds in (1, FOLDS):
+                command = [sys.executable, "-m", "benchmarks.memory", "--child", folder, str(folds)]
                 environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-                completed = subprocess.run(
-                    command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
-                )
-                memory = json.loads(completed.stdout.splitlines()[-1])
-                peaks[images, folds] = memory["peak"]
-                ratio = memory["peak"] / peaks[options.few, 1]
-                print(
-                    f"{images:6,} images, {folds} fold{'s' * (folds > 1)}: {memory['peak']:,.0f} MB at the peak "
-                    f"({memory['before']:,.0f} before the first image), {ratio:.2f} x",
-                    flush=True,
-                )
+                output = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
+                peaks[images, folds] = float(output.splitlines()[-1])
+                print(f"{images:6,} images, folds {folds}: {peaks[images, folds]:,.0f} MB at the peak", flush=True)
+    source = Path(options.source).name or "generated images"
     print(
-        f"RESULT: peak memory of {describe(setup, options.few)}: {peaks[options.few, 1]:,.0f} MB with one fold, "
-        f"{peaks[options.few, setup.folds]:,.0f} MB with {setup.folds}; on {options.many:,} images "
-        f"{peaks[options.many, 1]:,.0f} and {peaks[options.many, setup.folds]:,.0f} MB"
+        f"RESULT: peak memory of {FOLDS} folds x 1 epochs of {ARCHITECTURE} (alpha {ALPHA:g}) at {SIZE} px on {FEW:,} images "
+        f"({source}): {peaks[FEW, 1]:,.0f} MB with one fold, {peaks[FEW, FOLDS]:,.0f} MB with {FOLDS}; on {MANY:,} images "
+        f"{peaks[MANY, 1]:,.0f} and {peaks[MANY, FOLDS]:,.0f} MB"
     )
 
 

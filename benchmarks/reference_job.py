@@ -1,4 +1,4 @@
-"""The reference job: goldfold against the public-notebook way and against plain PyTorch with timm, in one run.
+"""The reference job: goldfold against plain PyTorch with timm, in one run.
 
     python -m benchmarks.reference_job --source photos.zip --torch PYTHON    # without source: generated images
 
@@ -8,11 +8,10 @@ result, one after the other:
 
 goldfold    the main job as `make download train predict` runs it: indexing and search for duplicates, records, training,
             predictions with manifests, blend with honest score
-notebook    benchmarks.notebook_way: a new model, compiled anew, for each member and fold; records decoded in every epoch
 torch       benchmarks/reference_torch.py in float32, and with autocast to bfloat16; the faster one is the reference
 
 --torch names the Python of an environment with torch and timm (`pip install torch timm`), because this project's own
-environment has neither. Without it the torch rows are left out, and the last line says so.
+environment has neither. Without it only goldfold is measured, and the last line says so.
 """
 
 import argparse
@@ -22,19 +21,16 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, Setup, _generated, fold_of, labelled_photos, write
-from pipelines.terminal.verbs import CHAINS
+from benchmarks.photos import ROOT, fold_of, generated_photos, labelled_photos
 
-CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
-SETUP = Setup("", CLASSES * ROWS, 128, "MobileNetV2", 1.0, epochs=1, folds=3, batch=64, predict_batch=64)
+CLASSES, ROWS = 10, 60
+FOLDS, SIZE, BATCH = 3, 128, 64
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: reference, adapter: folder, source: SOURCE}}
@@ -47,14 +43,12 @@ members:
 predict: {{batch: 64, views: [identity, flip_lr]}}
 blend: {{methods: [equal]}}
 """
-STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 
 
 def choose_photos(source: str, folder: Path) -> list[tuple[str, int]]:
     """Write ROWS photos of each of the first CLASSES classes that have as many; (file, label) of each."""
     by_label: dict[str, list[bytes]] = {}
-    generated = ((str(label), data) for label, data in _generated(SETUP.images, SETUP.size))
-    for label, data in labelled_photos(source) if source else generated:
+    for label, data in labelled_photos(source) if source else generated_photos(CLASSES * ROWS, SIZE):
         by_label.setdefault(label, []).append(data)
     labels = list(islice((label for label in sorted(by_label) if len(by_label[label]) >= ROWS), CLASSES))
     chosen = []
@@ -68,98 +62,52 @@ def choose_photos(source: str, folder: Path) -> list[tuple[str, int]]:
     return chosen
 
 
-def finished(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any], list[tuple[float, str]]]:
-    """({wall, cpu}, lines of stdout with their times) of a process from its start to its end."""
-    before, started, lines = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), []
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        lines.append((time.perf_counter() - started, line.rstrip()))
-    if process.wait():
-        raise SystemExit("\n".join([*(line for _, line in lines), f"{command[1:3]} failed with {process.returncode}"]))
+def finished(command: list[str], **environment: str) -> dict[str, float]:
+    """{wall, cpu} seconds of a process from its start to its end."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    process = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{process.stdout}\n{process.stderr}\n{command[1:3]} failed with {process.returncode}")
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": wall, "cpu": cpu}, lines
+    return {"wall": wall, "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
-def run_goldfold(photos: Path, folder: Path) -> dict[str, Any]:
+def run_goldfold(photos: Path, folder: Path) -> dict[str, float]:
     (folder / "params.yaml").write_text(PARAMS.replace("SOURCE", str(photos)))
     folders = ["--params", folder / "params.yaml", "--work", folder / "work", "--submissions", folder / "submissions"]
-    arguments = [
-        str(word) for stage in STAGES for word in ("+", stage, *(["--alone"] if stage in CHAINS else []), *folders)
-    ][1:]
-    timing, lines = finished([sys.executable, "-m", "pipelines", *arguments], {"TF_CPP_MIN_LOG_LEVEL": "3"})
-    ends = {
-        stage: next((when for when, line in reversed(lines) if line.startswith(f"{stage}")), 0.0) for stage in STAGES
-    }
-    manifests = [json.loads(path.read_text()) for path in folder.glob("work/*/members/*/*/fold*/**/manifest.json")]
-    folds = [manifest["result"] for manifest in manifests]
-    timing["seconds"] = {f"until the last line of {stage}": when for stage, when in ends.items() if when}
-    timing["seconds"]["in fold models"] = sum(each["seconds"] for each in folds if "held_out" in each)
-    timing["seconds"]["in predictions"] = sum(each["seconds"] for each in folds if "held_out" not in each)
-    return timing
+    chains = ["download", *folders, "+", "train", *folders, "+", "predict", *folders]
+    return finished([sys.executable, "-m", "pipelines", *map(str, chains)], TF_CPP_MIN_LOG_LEVEL="3")
 
 
-def run_torch(python: str, photos: Path, chosen: list[tuple[str, int]], bfloat16: bool) -> dict[str, Any]:
+def run_torch(python: str, photos: Path, chosen: list[tuple[str, int]], bfloat16: bool) -> dict[str, float]:
     files, labels = zip(*chosen, strict=True)
-    fold = fold_of(np.array(labels), SETUP.folds).tolist()
+    fold = fold_of(np.array(labels), FOLDS).tolist()
     setup = {"folder": str(photos), "files": files, "labels": labels, "fold": fold, "bfloat16": bfloat16}
-    setup |= {"size": SETUP.size, "batch": SETUP.batch, "epochs": SETUP.epochs, "folds": SETUP.folds}
-    setup["models"] = ["mobilenetv2_100", "mobilenetv2_050"]
-    timing, lines = finished([python, str(ROOT / "benchmarks" / "reference_torch.py"), json.dumps(setup)], {})
-    return {**json.loads(lines[-1][1]), **timing}
-
-
-def run_notebook(source: Path, folder: Path) -> dict[str, Any]:
-    folder.mkdir()
-    write(replace(SETUP, source=str(source)), folder)
-    command = [sys.executable, "-m", "benchmarks.reference_job", "--child", str(folder)]
-    timing, lines = finished(command, {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"})
-    return {**timing, "accuracy": json.loads(lines[-1][1])}
-
-
-def report(name: str, timing: dict[str, Any]) -> None:
-    parts = "; ".join(f"{part} {seconds:.1f}" for part, seconds in timing.get("seconds", {}).items())
-    print(f"{name:14} {timing['wall']:7.1f} s, {timing['cpu']:7.1f} s of processor time  {parts}", flush=True)
+    setup |= {"size": SIZE, "batch": BATCH, "folds": FOLDS}
+    return finished([python, str(ROOT / "benchmarks" / "reference_torch.py"), json.dumps(setup)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default="", help='a zip or a folder of photos; "" = generated images')
     parser.add_argument("--torch", default="", help="the Python of an environment with torch and timm")
-    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
-    if "--child" in sys.argv:
-        from benchmarks.notebook_way import notebook
-
-        print(json.dumps(notebook(SETUP, Path(sys.argv[-1]), ALPHAS, flipped=True)[0]))
-        return
     options = parser.parse_args()
-    timings: dict[str, dict[str, Any]] = {}
-    with TemporaryDirectory(prefix="benchmark") as temporary:
-        folder = Path(temporary)
-        photos = folder / "photos"
+    timings: dict[str, dict[str, float]] = {}
+    with TemporaryDirectory(prefix="benchmark") as folder:
+        photos = Path(folder) / "photos"
         chosen = choose_photos(options.source, photos)
-        for bfloat16 in (False, True) if options.torch else ():
-            name = f"torch {'bfloat16' if bfloat16 else 'float32'}"
-            timings[name] = run_torch(options.torch, photos, chosen, bfloat16)
-            report(name, timings[name])
-        timings["goldfold"] = run_goldfold(photos, folder)
-        report("goldfold", timings["goldfold"])
-        timings["notebook"] = run_notebook(photos, folder / "records")
-        report("notebook", timings["notebook"])
-    goldfold = timings.pop("goldfold")
-    ratios = {name: tuple(timing[key] / goldfold[key] for key in ("wall", "cpu")) for name, timing in timings.items()}
-    compared = "; ".join(f"{name} {wall:.2f} ({cpu:.2f} in processor time)" for name, (wall, cpu) in ratios.items())
-    missing = "" if options.torch else "; torch was not measured: --torch PYTHON was not given"
+        for name in ("torch float32", "torch bfloat16") if options.torch else ():
+            timings[name] = run_torch(options.torch, photos, chosen, name == "torch bfloat16")
+        goldfold = run_goldfold(photos, Path(folder))
+    for name, timing in {**timings, "goldfold": goldfold}.items():
+        print(f"{name:14} {timing['wall']:7.1f} s, {timing['cpu']:7.1f} s of processor time", flush=True)
+    ratios = [
+        f"{name} {timing['wall'] / goldfold['wall']:.2f} ({timing['cpu'] / goldfold['cpu']:.2f} in processor time)"
+        for name, timing in timings.items()
+    ]
+    compared = "; ".join(ratios) or "torch was not measured, because --torch PYTHON was not given"
     print(
-        f"RESULT: the reference job takes, as a multiple of goldfold's time: {compared}{missing}; load {os.getloadavg()[0]:.1f}"
+        f"RESULT: the reference job takes, as a multiple of goldfold's time: {compared}; load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -83,18 +83,8 @@ def run_case(folder: Path, folds: int) -> None:
     views = {file.stem: ViewPredictions.load(file, mapped=True) for file in sorted(folder.glob("m*.npz"))}
     for member in views.values():
         member.release()
-
-    def progress(fits: int, total: int) -> None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        print(
-            f"  fit {fits} of {total}: {usage.ru_utime + usage.ru_stime:.0f} CPU s, {usage.ru_maxrss / 1e6:.2f} GB",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    result = fit_and_score_chain(
-        OofRows(views, labels, np.arange(len(labels)) % folds), settings, honest, progress=progress
-    )
+    rows = OofRows(views, labels, np.arange(len(labels)) % folds)
+    result = fit_and_score_chain(rows, settings, honest)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     gigabytes = usage.ru_maxrss * 1024 / 1e9

@@ -42,7 +42,7 @@ NOTEBOOK, EPOCHS, PATIENCE = "notebook", 20, 5
 QUARTER = 4  # one part in so many is fresh
 METRIC = METRICS["macro_f1_present"]  # few fresh rows lack some of 102 classes
 PENALTIES = (0.003, 0.03, 0.3)
-ADDRESS = "competition: {{name: {name}, source: {source}, metric: macro_f1}}"
+ADDRESS = "competition: {{name: photos, source: {source}, metric: macro_f1}}"
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,10 @@ class Cell:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "sources", nargs="+", type=Path, help="a zip or a folder: train.csv beside train/, or class folders"
-    )
+    parser.add_argument("sources", nargs="+", type=Path, help="a zip or a folder, as in benchmarks/photos.py")
     parser.add_argument("--params", type=Path, required=True, help="a parameter file whose members state the networks")
-    parser.add_argument(
-        "--minutes", type=float, nargs="+", default=[1, 5, 20, 60], help="processor minutes of the budgets"
-    )
-    parser.add_argument(
-        "--quarters", type=int, default=1, help="so many quarters of the photos are fresh, one after the other"
-    )
+    parser.add_argument("--minutes", type=float, nargs="+", default=[1, 5, 20, 60], help="of processor time of budgets")
+    parser.add_argument("--quarters", type=int, default=1, help="so many are fresh, one after the other")
     parser.add_argument("--images", type=int, default=0, help="so many photos of each source, drawn at random; 0 = all")
     parser.add_argument("--shift", action="store_true", help="change the fresh photos as another camera would")
     parser.add_argument("--notebook", metavar="MEMBER", nargs="+", default=[], help="networks that are also fine-tuned")
@@ -155,7 +149,7 @@ def measured(folder: Path, way: str, labels: list[int], params: Path, autogluon:
     if path.is_file():
         stored = json.loads(path.read_text())
         return Cell(**{**stored, "score": score_of(stored["predicted"], labels), "labels": labels})
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before, started = children_seconds(), time.monotonic()
     kind, which = way.split(", ")
     if kind == "goldfold":
         predicted, claimed, unpaid = run_goldfold(folder, float(which.split()[0]), params)
@@ -163,15 +157,12 @@ def measured(folder: Path, way: str, labels: list[int], params: Path, autogluon:
         command = [sys.executable, "-m", "benchmarks.score_per_hour", str(folder), "--params", str(params)]
         command += ["--autogluon", autogluon] if autogluon else []
         command += ["--alternative", kind, which]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        predicted, claimed, unpaid = json.loads(done.stdout.splitlines()[-1]), None, (0.0, 0.0)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - unpaid[0]
-    score = score_of(predicted, labels)
-    wall = time.monotonic() - started - unpaid[1]
-    cell = Cell(folder.name, way, processor / 60, wall / 60, score, claimed, predicted, labels)
+        output = subprocess.check_output(command, cwd=ROOT, text=True)
+        predicted, claimed, unpaid = json.loads(output.splitlines()[-1]), None, (0.0, 0.0)
+    processor, wall = children_seconds() - before - unpaid[0], time.monotonic() - started - unpaid[1]
+    cell = Cell(folder.name, way, processor / 60, wall / 60, score_of(predicted, labels), claimed, predicted, labels)
     path.write_text(json.dumps(asdict(cell)))
-    print(f"{cell.source}, {way}: {score:.4f} in {cell.processor_minutes:.1f} processor minutes", flush=True)
+    print(f"{cell.source}, {way}: {cell.score:.4f} in {cell.processor_minutes:.1f} processor minutes", flush=True)
     return cell
 
 
@@ -186,6 +177,12 @@ def joined(parts: list[Cell]) -> Cell:
     return Cell(parts[0].source, parts[0].way, processor, wall, score_of(predicted, labels), claimed, predicted, labels)
 
 
+def children_seconds() -> float:
+    """Processor time of all processes that this one has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def score_of(predicted: list[int], labels: list[int]) -> float:
     return METRIC.evaluate(np.array(labels), np.array(predicted), max(*labels, *predicted) + 1)
 
@@ -195,20 +192,15 @@ def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int],
     home = folder / f"goldfold-{minutes:g}"
     home.mkdir(exist_ok=True)
     file = home / "params.yaml"
-    file.write_text(
-        f"extends: {params.resolve()}\n{ADDRESS.format(name='photos', source=(folder / 'data').resolve())}\n"
-    )
+    file.write_text(f"extends: {params.resolve()}\n{ADDRESS.format(source=(folder / 'data').resolve())}\n")
     places = ["--params", str(file), "--work", str(home / "work"), "--submissions", str(home / "submissions")]
     hours = ["--hours", f"{minutes / 60 / (os.cpu_count() or 1):.6f}", *places]
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "pipelines", "download", *places], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    download = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.monotonic() - started
+    before, started, command = children_seconds(), time.monotonic(), [sys.executable, "-m", "pipelines"]
+    subprocess.run([*command, "download", *places], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    download = children_seconds() - before, time.monotonic() - started
     verbs = ["budget", *hours, "+", "predict", *hours]
     with (home / "log.txt").open("w") as log:
-        subprocess.run([sys.executable, "-m", "pipelines", *verbs], cwd=ROOT, check=True, stdout=log, stderr=log)
+        subprocess.run([*command, *verbs], cwd=ROOT, check=True, stdout=log, stderr=log)
     classes = json.loads((folder / "classes.json").read_text())
     (submission,) = (home / "submissions").glob("*.csv")
     with submission.open(newline="") as rows:
@@ -251,14 +243,9 @@ def alternative(folder: Path, params: Path, way: str, member: str, autogluon: st
     if way == AUTOGLUON:
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
             np.savez(file, train=x, labels=y, test=fresh)
-            command = [
-                str(autogluon),
-                str(ROOT / "benchmarks" / "autogluon_tabular.py"),
-                file.name,
-                str(AUTOGLUON_SECONDS),
-            ]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        return [int(label) for label in json.loads(done.stdout.splitlines()[-1])]
+            script = ROOT / "benchmarks" / "autogluon_tabular.py"
+            command = [str(autogluon), str(script), file.name, str(AUTOGLUON_SECONDS)]
+            return json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
     if way == ALTERNATIVES[0]:
         grid = {"logisticregression__C": PENALTIES}
         model = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), grid, cv=5)
@@ -321,18 +308,16 @@ def table(cells: list[Cell]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for cell in cells:
-        row = [cell.source, cell.way, f"{cell.processor_minutes:.1f}", f"{cell.score:.4f}"]
-        row.append("" if cell.claimed is None else f"{cell.claimed:.4f}")
+        claimed, gained = "" if cell.claimed is None else f"{cell.claimed:.4f}", ""
         others = [one for one in cells if one.source == cell.source and one.claimed is None]
         affordable = [one for one in others if one.processor_minutes <= cell.processor_minutes]
         if cell.claimed is not None and affordable:
             best = max(affordable, key=lambda one: one.score)
             evaluation = Evaluation(METRIC, max(*cell.labels, *best.predicted, *cell.predicted) + 1, 1000, 0)
             gain = paired(np.array(cell.labels), np.array(best.predicted), np.array(cell.predicted), evaluation)
-            row.append(f"{gain.value:+.4f} +- {gain.error:.4f} ({best.way})")
-        else:
-            row.append("")
-        lines.append(f"| {' | '.join(row)} |")
+            gained = f"{gain.value:+.4f} +- {gain.error:.4f} ({best.way})"
+        cells_of_row = (cell.source, cell.way, f"{cell.processor_minutes:.1f}", f"{cell.score:.4f}", claimed, gained)
+        lines.append(f"| {' | '.join(cells_of_row)} |")
     return lines
 
 
@@ -349,18 +334,10 @@ def draw(cells: list[Cell], path: Path) -> None:
     for axis, source in zip(axes[0], sources, strict=True):
         own = [cell for cell in cells if cell.source == source]
         errors = np.sqrt([cell.score * (1 - cell.score) / len(cell.predicted) for cell in own])
-        for kind, marker in (
-            ("goldfold", "o-"),
-            (ALTERNATIVES[0], "s"),
-            (ALTERNATIVES[1], "^"),
-            (AUTOGLUON, "D"),
-            (NOTEBOOK, "v"),
-        ):
-            if not any(cell.way.startswith(kind) for cell in own):
-                continue
-            chosen = [n for n, cell in enumerate(own) if cell.way.startswith(kind)]
-            x, y = [own[n].processor_minutes for n in chosen], [own[n].score for n in chosen]
-            axis.errorbar(x, y, errors[chosen], fmt=marker, label=kind, capsize=3)
+        for kind, marker in zip(("goldfold", *ALTERNATIVES, AUTOGLUON, NOTEBOOK), ("o-", "s", "^", "D", "v")):
+            if chosen := [n for n, cell in enumerate(own) if cell.way.startswith(kind)]:
+                x, y = [own[n].processor_minutes for n in chosen], [own[n].score for n in chosen]
+                axis.errorbar(x, y, errors[chosen], fmt=marker, label=kind, capsize=3)
         axis.set(xscale="log", title=source, xlabel="processor minutes", ylabel="macro-F1 on fresh rows")
         for each in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
             each(FuncFormatter(lambda minutes, _: f"{minutes:g}" if f"{minutes:g}".strip("0.")[:1] in "125" else ""))

@@ -9,10 +9,6 @@ claimed: the honest gain, with the standard error printed beside it.  delivered:
 Two verdicts for each setting, and exit code 0 only if all hold:
 - It delivers what it claims: claimed - delivered is 0 within two standard errors over the seeds.
 - It is not worse than equal weights with argmax: delivered is not below 0 by more than two standard errors.
-
-The rule of choice (ensemble/nested.py) was picked on seeds 0 to 20 of each setting; verdicts are of other seeds
-(docs/measured_runs.md has the figures). A claim is slightly low where candidates are close: each of its rows is scored by a
-choice made on fewer rows.
 """
 
 import argparse
@@ -75,11 +71,8 @@ def draw(setting: Setting, seed: int, fresh: int) -> tuple[np.ndarray, np.ndarra
     if high:
         sizes = np.linspace(low, high, setting.classes).round()
     share = sizes / sizes.sum()
-    labels = (
-        np.repeat(np.arange(setting.classes), sizes.astype(int))
-        if high
-        else rng.choice(len(sizes), setting.rows, p=share)
-    )
+    numbers = np.arange(setting.classes)
+    labels = np.repeat(numbers, sizes.astype(int)) if high else rng.choice(numbers, setting.rows, p=share)
     rows = len(labels)
     labels = np.concatenate([labels, rng.choice(len(sizes), fresh, p=share)])
     probs = _members(rng, setting, labels, share)
@@ -139,11 +132,7 @@ def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, h
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
     result = fit_and_score_chain(OofRows(oof, labels[:rows], stratified_folds(labels[:rows], seed)), settings, honest)
     chain = result.chain
-    equal = replace(
-        chain,
-        blend=Blend("equal", "mean", dict.fromkeys(oof, 1 / len(oof))),
-        decision=ARGMAX,
-    )
+    equal = replace(chain, blend=Blend("equal", "mean", dict.fromkeys(oof, 1 / len(oof))), decision=ARGMAX)
     scores = [
         MACRO_F1.evaluate(labels[rows:], apply_chain(candidate, fresh)[1], setting.classes)
         for candidate in (equal, chain)
