@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import ROOT, params, pixels_of
+from builders import ROOT, params, pixels_of, save_images
 from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
@@ -18,7 +18,6 @@ from stages import Workspace
 from competition.config.params_file import load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.adapters import ADAPTERS
-from competition.prepare.decoding import encode_png
 from pipelines.terminal.make_variables import makefile_targets
 
 # Commands of the tutorial that train, which other tests do.
@@ -90,9 +89,8 @@ def test_own_images_end_in_an_honest_score_and_a_report(tmp_path: Path) -> None:
     """A folder with class folders in photos/, and the commands of docs/own_images.md."""
     workspace, file = Workspace(tmp_path), tmp_path / "photos.yaml"
     for label, name in enumerate(("daisy", "rose", "tulip")):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number, pixels in enumerate(pixels_of(np.full(12, label), seed=label)):
-            (tmp_path / "photos" / name / f"{number}.png").write_bytes(encode_png(pixels))
+        files = [f"{name}/{number}.png" for number in range(12)]
+        save_images(tmp_path / "photos", files, pixels_of(np.full(12, label), seed=label))
     (line,) = re.findall(r"^printf .* > photos.yaml$", code_of("own_images.md"), re.MULTILINE)
     line = line.replace("/home/me/photos", f"{tmp_path}/photos").replace("recipes/", f"{ROOT}/recipes/")
     subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True)

@@ -48,17 +48,6 @@ def test_cells_of_a_csv_are_read_as_the_text_that_was_written(tmp_path_factory, 
 
 
 @FEW
-@given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_table_or_a_user_error(tmp_path_factory, data: bytes) -> None:
-    path = tmp_path_factory.mktemp("bytes") / "a.csv"
-    path.write_bytes(data)
-    try:
-        assert isinstance(read_csv(path), pd.DataFrame)
-    except UserError as error:
-        assert "a.csv" in str(error)
-
-
-@FEW
 @given(seed=SEEDS, folds=st.integers(2, 5), classes=st.integers(1, 4))
 def test_every_training_row_is_in_one_fold_that_neither_order_nor_duplicates_decide(seed, folds, classes) -> None:
     rng = np.random.default_rng(seed)

@@ -202,7 +202,8 @@ def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
 
 def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
     again = spent[0].copy_to(tmp_path)
-    for folder in (again.submissions, *(again.work / name for name in ("features", "members", "blend", "blends"))):
+    small = again.work.glob("members/small-*")  # those of the other network would only take as long once more
+    for folder in (again.submissions, *small, *(again.work / name for name in ("features", "blend", "blends"))):
         shutil.rmtree(folder)
     file = ["--params", str(again.work / BUDGET_FILE)]
     again.do_in_one_process("tune", "train", "predict", "blend", arguments=file)
@@ -255,9 +256,9 @@ def test_a_candidate_that_does_not_fit_is_left_out_but_the_smallest_member_is_ma
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, HUGE, SMALL)
     started = time.monotonic()
-    output = workspace.do("budget", "--hours", "0.005", sets="predict.batch=4")
+    output = workspace.do("budget", "--hours", "0.003", sets="predict.batch=4")
     assert all(re.search(rf"huge-{kind} .* (does not fit|stopped)", output) for kind in ("linear", "tuned")), output
-    assert time.monotonic() - started < 0.005 * 3600 + 60  # a process starts, and the machine may be busy
+    assert time.monotonic() - started < 0.003 * 3600 + 60  # a process starts, and the machine may be busy
     shutil.rmtree(workspace.work)
     workspace = prepared.copy_to(tmp_path)
     output = workspace.do("budget", "--hours", "0.0000001")

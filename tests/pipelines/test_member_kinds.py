@@ -100,6 +100,7 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
     assert [kind for kind in ALL_KINDS if f"| {kind} | " not in card] == []
 
 
+@pytest.mark.long
 def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path: Path) -> None:
     workspace = finished_kinds.copy_to(tmp_path)
     for kind in [kind for kind in ALL_KINDS if kind not in ("cnn", "pupil")]:  # theirs are the methods of application

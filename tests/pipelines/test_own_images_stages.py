@@ -163,7 +163,7 @@ PLUGIN_PARAMS = f"""
 extends: {ROOT}/tests/small.yaml
 plugins: my_plugins.py
 competition: {{adapter: png_digits, metric: balanced_accuracy}}
-train: {{epochs: 10, batch: 50, learning_rate: 0.02, augment: {{blot: 0.1, greyscale: 0.1, dimmed: 0.2, noise: 0.01}}}}
+train: {{epochs: 6, batch: 50, learning_rate: 0.02, augment: {{blot: 0.1, greyscale: 0.1, dimmed: 0.2, noise: 0.01}}}}
 members:
   tiny: {{architecture: tiny, image_size: 16, alpha: 1.0, weights: none}}
 predict: {{batch: 100, views: [identity, inverted, inverted+shift_up]}}
@@ -181,7 +181,7 @@ def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_wha
     assert [word for word in (*words, "honest balanced_accuracy 0.") if word not in output] == []
     first = workspace.scores
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2 and first["standard_error"] > 0.005
-    assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 20  # ten epochs of two fold models
+    assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 12  # six epochs of two fold models
 
     plugins.write_text(plugins.read_text().replace("np.unique(labels)])", "np.unique(labels)]) / 2"))
     output = workspace.do_in_one_process("train", "blend")

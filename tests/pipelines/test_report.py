@@ -186,6 +186,14 @@ def test_the_doubts_of_a_blend_do_not_stand_for_another_one_with_the_same_submis
     assert {folder.name for folder in (workspace.work / "blends").glob(f"{clean}*")} == {clean, shuffled}
 
 
+def test_pictures_of_wrong_and_right_rows_are_explained(workspace: Workspace) -> None:
+    workspace.do("grad_cam", "--member", "slim")
+    result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
+    with np.load(workspace.work / "grad_cam.npz") as arrays:
+        assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"] > 0
+    assert result["method"] == "Grad-CAM"
+
+
 def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(workspace: Workspace) -> None:
     file = workspace.work / "data" / "index.csv"
     index = pd.read_csv(file, dtype={"id": str}, keep_default_na=False)
