@@ -1,4 +1,4 @@
-"""Charts of the classes as inline SVG (see svg.py): the confusion matrix, and F1 against the number of training rows."""
+"""The confusion matrix as inline SVG (see svg.py)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,10 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.config.errors import counted
-from competition.report.mistakes import ClassScore
-from competition.report.svg import PLACEHOLDERS, SMALL, Chart, PointMark, chart, shortened
+from competition.report.svg import PLACEHOLDERS, Chart, PointMark, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
 SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420.0  # pixels: of a cell among many and among few, of the whole matrix
-NAMED = 5  # of the classes with the lowest F1
 
 
 def clustered_order(confusion: np.ndarray) -> np.ndarray:
@@ -90,26 +88,3 @@ def draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cell
         count = str(confusion[true, predicted])
         size = min(15.0, cell * 0.8, cell * 1.5 / len(count))
         drawing.axes.text(predicted + 0.5, true + 0.52, count, ha="center", va="center", size=size, zorder=4)
-
-
-def class_size_chart(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> Markup:
-    """F1 of every class against its training rows, on a logarithmic axis; the worst classes are named.
-
-    scores: of `class_scores`, the worst first.  train_rows: (C,) int; a class without rows stands at half a row.
-    """
-    x = np.maximum(train_rows[[score.number for score in scores]], 0.5)
-    y = np.array([score.f1 for score in scores])
-    worst = sum(score.f1 < 1 for score in scores[:NAMED])
-    marks = [PointMark(f"{names[s.number]}: F1 {s.f1:.3f}, {train_rows[s.number]:,} training rows") for s in scores]
-    with chart(460, 330, (46, 14, 22, 44)) as drawing:
-        axes = drawing.axes
-        drawing.log_axis(x.min() / 1.15, x.max() * 1.15)
-        axes.set(ylim=(y.min() - 0.1, 1.03), title="F1 on scored rows")
-        axes.set_xlabel("training rows of the class (logarithmic)")
-        drawing.ticks(y=5)
-        drawing.points(x[worst:], y[worst:], marks[worst:], "c0", markersize=7, alpha=0.7, zorder=2)
-        drawing.points(x[:worst], y[:worst], marks[:worst], "wrong", markersize=7, alpha=0.7, zorder=2)
-        texts = [shortened(names[score.number], 18) for score in scores[:worst]]
-        drawing.name_points(np.column_stack([x, y]), texts, [7.0 * len(text) for text in texts], SMALL, named=1)
-        listed = "; ".join(mark.tooltip for mark in marks[:worst])
-        return drawing.markup(f"F1 of {len(names)} classes by training rows; the lowest: {listed}")

@@ -41,8 +41,7 @@ def data_section(prepared: Prepared) -> Section:
         ]
         is_long = len(names) > MAX_OPEN_CLASSES
         if is_long:
-            titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
-            blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
+            blocks.append(Charts([bar_chart(sizes[order].tolist(), "training rows of each class")]))
         if thin := thin_classes(table):
             listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
             blocks.append(

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from competition.ensemble.predictions import positions
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
+from competition.report.charts import legend
 from competition.report.classes import HonestRows
 from competition.report.mistakes import confusion, most_confident_errors
 from competition.report.page import PointMap, Section
@@ -100,7 +101,10 @@ def map_section(
         f"anything. Dots: right; crosses: wrong{some}. A cross has the colour of its own class: among dots of another class it looks "
         f"like that class, or its label is wrong.{of_colours}"
     )
-    block = PointMap(drawing, map_legend(names, colours), tiles, note)
+    keys = {names[number]: f"k{colour}" for number, colour in colours.items()}
+    if len(colours) < len(names):
+        keys[f"{'other' if colours else 'all'} classes"] = "grey"
+    block = PointMap(drawing, legend(keys, keys.values(), "dot"), tiles, note)
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
 
@@ -174,12 +178,3 @@ def name_classes(
                 name = drawing.axes.annotate(text, places[n], offset, textcoords="offset points", **style)
                 drawing.mark(name, "name")
                 break
-
-
-def map_legend(names: Sequence[str], colours: dict[int, int]) -> Markup:
-    """The coloured classes, and the grey ones if there are any."""
-    key = Markup('<span class="key dot"><i class="{}"></i>{}</span>')
-    keys = [key.format(f"k{colour}", names[number]) for number, colour in colours.items()]
-    if len(colours) < len(names):
-        keys.append(key.format("grey", f"{'other' if colours else 'all'} classes"))
-    return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))
