@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import score_range
+from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import number, plus_minus
 
@@ -74,13 +74,13 @@ def legend(names: Iterable[str], colours: Iterable[str] | None = None, css_class
     return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))
 
 
-def reliability_chart(bins: pd.DataFrame) -> Markup:
+def reliability_chart(bins: Sequence[Bin]) -> Markup:
     """Accuracy against confidence with standard errors and the diagonal of perfect calibration.  bins: of mistakes.reliability."""
     with chart(304, 300, (46, 12, 22, 44)) as drawing:
         drawing.axes.set(xlim=(0, 1), ylim=(0, 1), title="accuracy", xlabel="confidence")
         drawing.ticks(x=6, y=6)
         drawing.line([0, 1], [0, 1], "soft", linestyle=(0, (4, 4)), linewidth=1)
-        for group in bins.itertuples():
+        for group in bins:
             tooltip = f"{counted(group.rows, 'row')}: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
             interval = np.clip([group.accuracy - group.error, group.accuracy + group.error], 0, 1)
             drawing.line([group.confidence] * 2, interval, "ink", "whisker", linewidth=2, alpha=0.75)
@@ -116,26 +116,3 @@ def bar_chart(heights: Sequence[int], name: str) -> Markup:
         return drawing.markup(
             f"{name}: {counted(len(heights), 'class', 'classes')}, {max(heights):,} to {min(heights):,}"
         )
-
-
-def public_score_chart(points: Sequence[tuple[str, float, float, float, float, float]], metric: str) -> Markup:
-    """Honest against public scores with their error bars and the diagonal of equal scores.
-
-    points: (name, honest score, its standard error, public score, low and high end of its 95 % interval).
-    """
-    with chart(372, 330, (56, 14, 22, 44)) as drawing:
-        axes = drawing.axes
-        x_ends = axis_ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)], score_range(metric))
-        y_ends = axis_ends([v for _, _, _, y, low, high in points for v in (y, low, high)], score_range(metric))
-        axes.set(xlim=x_ends, ylim=y_ends, title="public score", xlabel="honest score")
-        drawing.ticks(x=5, y=5)
-        equal = (min(x_ends[0], y_ends[0]), max(x_ends[1], y_ends[1]))
-        drawing.line(equal, equal, "soft", linestyle=(0, (4, 4)), linewidth=1)
-        for name, x, error, y, low, high in points:
-            drawing.line([x - error, x + error], [y, y], "soft", linewidth=1.2)
-            drawing.line([x, x], [low, high], "band", linewidth=7, zorder=1, solid_capstyle="butt")
-            colour, marker = ("right", "o") if low <= y <= high else ("wrong", "X")
-            tooltip = f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)"
-            drawing.dots(x, y, colour, "dot", tooltip, marker=marker)
-        listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
-        return drawing.markup(f"honest against public scores: {listed}")

@@ -72,11 +72,11 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     table, scores = confusion(labels, predicted, len(names)), class_scores(labels, predicted, len(names))
     wrong = table - np.diag(table.diagonal())
     cells = []
-    for n, score in scores.iterrows():
-        other = int(wrong[n].argmax())
-        confused_with = f"{names[other]} ({wrong[n, other]:,})" if wrong[n].any() else "–"
+    for score in scores:
+        of_class = wrong[score.number]
+        confused_with = f"{names[of_class.argmax()]} ({of_class.max():,})" if of_class.any() else "–"
         figures = [f"{value:.4f}" for value in (score.f1, score.precision, score.recall)]
-        cells.append([names[n], confused_with, *figures, f"{score.rows:,.0f}"])
+        cells.append([names[score.number], confused_with, *figures, f"{score.rows:,}"])
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
     blocks.append(Table(columns, cells[:WORST], 2, title="The classes with the lowest F1 (rows: of the class)"))
     if pairs := largest_cells(wrong, PAIRS):
@@ -94,7 +94,8 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
         blocks.append(Table(columns, cells, 2, folded=f"all {len(names)} classes"))
     if len(names) >= FEWEST_CLASSES:
         train_rows = np.bincount(prepared.part("train")["label"], minlength=len(names))
-        blocks.append(Text([rare_note(scores["f1"].sort_index().to_numpy(), train_rows)], name="F1 and number of rows"))
+        f1 = np.array([score.f1 for score in sorted(scores)])
+        blocks.append(Text([rare_note(f1, train_rows)], name="F1 and number of rows"))
     if pixels is not None:
         blocks += pair_blocks(table, rows, prepared, pixels)
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
@@ -111,7 +112,7 @@ def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
     errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
     difference = float(frequent.mean() - rare.mean())
     verdict = "rare classes are worse" if difference > 0 else "rare classes are better"
-    if abs(difference) <= 2 * np.hypot(*errors):
+    if abs(difference) <= 2 * np.hypot(errors[0], errors[1]):
         verdict = "rare classes are not worse beyond noise"
     means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
     return (
@@ -150,10 +151,7 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
         f"Expected calibration error {error:.4f}: the mean |accuracy - confidence| over rows in ten bins. Points below the "
         "diagonal are overconfident, above it underconfident. Bars are one standard error."
     )
-    rows = [
-        [f"{group.confidence:.3f}", f"{group.accuracy:.3f} ± {group.error:.3f}", f"{group.rows:,}"]
-        for group in bins[::-1].itertuples()
-    ]
+    rows = [[f"{b.confidence:.3f}", f"{b.accuracy:.3f} ± {b.error:.3f}", f"{b.rows:,}"] for b in reversed(bins)]
     table = Table(["mean confidence", "accuracy", "rows"], rows, 0, title="Accuracy by confidence")
     return Section("calibration", "Calibration", SOURCE, [Text([text]), Charts([reliability_chart(bins)]), table])
 

@@ -1,8 +1,10 @@
 """Blocks for the report's first screen, the sections on labels and on values, and the worst rows as pictures."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import TargetKind
@@ -38,17 +40,28 @@ NOTE = (
 )
 
 
+class Curve(NamedTuple):
+    """x, y: of one label, by falling threshold.  tooltip: of its point."""
+
+    name: str
+    tooltip: str
+    x: np.ndarray
+    y: np.ndarray
+    point: tuple[float, float]
+
+
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
     """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities."""
     right, count, rows = int((targets == decided).all(1).sum()), len(targets), []
-    table = class_scores(targets, decided, len(names))
-    for c, score in table.iterrows():
+    label_scores = class_scores(targets, decided, len(names))
+    for score in label_scores:
+        c = score.number
         figures = [score.f1, 2 * score.rows / (count + score.rows), score.precision, score.recall]
         if 0 < score.rows < count:
             weights = np.ones((1, count))
             figures += [curve(targets[:, c], scores[:, c], weights)[0] for curve in (average_precision, auc)]
         cells = [f"{one:.4f}" for one in figures] + ["–"] * (6 - len(figures))
-        rows.append([names[c], *cells, f"{score.rows:,.0f}", f"{score.predicted:,.0f}"])
+        rows.append([names[c], *cells, f"{score.rows:,}", f"{score.predicted:,}"])
     columns = ["label", "F1", "F1 of every row", "precision", "recall", "average precision", "AUC", "rows with it"]
     note = (
         "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no image. A label that no "
@@ -56,7 +69,7 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
     )
     text = f"All labels are right in {right:,} of {count:,} rows, by blends fitted without their fold."
     blocks: list[Block] = [Text([text]), Table([*columns, "predicted"], rows, note=note)]
-    if charts := label_charts(targets, decided, scores, names, table.index.tolist()):
+    if charts := label_charts(targets, decided, scores, names, [score.number for score in label_scores]):
         blocks.append(charts)
     return Section("classes", "Labels", SOURCE, blocks)
 
@@ -73,41 +86,41 @@ def label_charts(
         return None
     from sklearn.metrics import precision_recall_curve
 
-    curves = []
-    for c in shown:  # the highest threshold first, without the point of recall 0, which has no threshold
-        precisions, recalls, thresholds = precision_recall_curve(targets[:, c], scores[:, c])
+    names_shown = [shortened(names[c], 24) for c in shown]
+    by_recall, by_threshold = list[Curve](), list[Curve]()
+    for c, name in zip(shown, names_shown, strict=True):
+        # The highest threshold first, without the point of recall 0, which has no threshold.
+        curve = precision_recall_curve(targets[:, c], scores[:, c])
+        precisions, recalls, thresholds = curve[0][-2::-1], curve[1][-2::-1], curve[2][::-1]
+        hits = float((targets[:, c] & decided[:, c]).sum())
+        precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(targets[:, c].sum())
+        text = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
+        by_recall.append(Curve(name, text, recalls, precisions, (recall, precision)))
         f1 = 2 * precisions * recalls / np.maximum(precisions + recalls, 1e-12)
-        curves.append((thresholds[::-1], precisions[-2::-1], recalls[-2::-1], f1[-2::-1]))
-    titles = [shortened(names[c], 24) for c in shown]
-    drawings = [legend(titles)]
-    for title, across in (("precision", "recall"), ("F1", "threshold of the label's score")):
-        listed = []
-        with chart(372, 330, (46, 14, 22, 44)) as drawing:
-            drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
-            drawing.ticks(x=5, y=5)
-            for n, (c, (thresholds, precisions, recalls, f1), name) in enumerate(
-                zip(shown, curves, titles, strict=True)
-            ):
-                positive, best = targets[:, c], int(f1.argmax())
-                hits = float((positive & decided[:, c]).sum())
-                precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(positive.sum())
-                if title == "F1":
-                    line, dot, marker = (thresholds, f1), (thresholds[best], f1[best]), "D"
-                    tooltip = f"{name}: highest F1 {f1[best]:.3f} at threshold {thresholds[best]:.3f}"
-                    listed.append(tooltip)
-                else:
-                    line, dot, marker = (recalls, precisions), (recall, precision), "o"
-                    tooltip = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
-                    listed.append(f"{name} {precision:.3f}, {recall:.3f}")
-                kept = np.unique(np.linspace(0, len(line[0]) - 1, min(POINTS, len(line[0]))).astype(int))
-                dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}  # as in `charts.legend`
-                drawing.line(line[0][kept], line[1][kept], f"c{n}", "curve", name, linewidth=1.8, **dashes)
-                edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
-                drawing.dots(*dot, f"c{n}", "dot", tooltip, marker=marker, **edge)
-            label = "F1 against the threshold" if title == "F1" else "precision against recall; of the predictions"
-            drawings.append(drawing.markup(f"{label}{';' if title == 'F1' else ':'} {'; '.join(listed)}"))
+        best = int(f1.argmax())
+        text = f"{name}: highest F1 {f1[best]:.3f} at threshold {thresholds[best]:.3f}"
+        by_threshold.append(Curve(name, text, thresholds, f1, (thresholds[best], f1[best])))
+    drawings = [
+        legend(names_shown),
+        curves_chart("precision", "recall", by_recall, "o"),
+        curves_chart("F1", "threshold of the label's score", by_threshold, "D"),
+    ]
     many = f" Of {len(names)} labels the {len(shown)} with the lowest F1." if len(shown) < len(names) else ""
     return Charts(drawings, NOTE + many, "Precision, recall and thresholds")
+
+
+def curves_chart(title: str, across: str, curves: Sequence[Curve], marker: str) -> Markup:
+    """One curve of each label with its point, which the marker shows; the colours are those of `charts.legend`."""
+    with chart(372, 330, (46, 14, 22, 44)) as drawing:
+        drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
+        drawing.ticks(x=5, y=5)
+        for n, curve in enumerate(curves):
+            kept = np.unique(np.linspace(0, len(curve.x) - 1, min(POINTS, len(curve.x))).astype(int))
+            dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}
+            drawing.line(curve.x[kept], curve.y[kept], f"c{n}", "curve", curve.name, linewidth=1.8, **dashes)
+            edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
+            drawing.dots(*curve.point, f"c{n}", "dot", curve.tooltip, marker=marker, **edge)
+        return drawing.markup(f"{title} against the {across}; {'; '.join(curve.tooltip for curve in curves)}")
 
 
 def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
@@ -186,7 +199,7 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
         first: Block = Charts([drawing], note)
         groups.append(("the true value and the prediction", wrong_rows(rows, kind, GROUPS * OF_GROUP)))
     else:
-        table = class_scores(labels, predicted, len(names))
+        class_figures = class_scores(labels, predicted, len(names))
         if kind == "single":
             matrix = confusion(labels, predicted, len(names))
             mistakes = matrix.sum(0) + matrix.sum(1) - 2 * np.diag(matrix)
@@ -197,14 +210,15 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
             drawing = confusion_chart(matrix[np.ix_(shown, shown)], [names[int(n)] for n in shown], MATRIX_WIDTH)
             first = Charts([drawing], note)
         else:
-            lowest = [[names[c], f"{one.f1:.2f}", f"{one.rows:,.0f}"] for c, one in table[:MOST_CLASSES].iterrows()]
+            lowest = [[names[one.number], f"{one.f1:.2f}", f"{one.rows:,}"] for one in class_figures[:MOST_CLASSES]]
             first = Table(["label", "F1", "rows with it"], lowest, title="The labels with the lowest F1")
-        for c, score in table[table["f1"] < 1][:GROUPS].iterrows():
+        for score in [one for one in class_figures if one.f1 < 1][:GROUPS]:
+            c = score.number
             actual, decided = (one[:, c] if kind == "multi" else one == c for one in (labels, predicted))
             wrong = np.flatnonzero(actual != decided)
             surest = wrong[np.argsort(-np.abs(scores[wrong, c] - actual[wrong]), kind="stable")][:OF_GROUP]
             missed = int(actual[wrong].sum())
-            title = f"{names[c]}: F1 {score.f1:.2f}; {missed:,} of {counted(int(score.rows), 'row')} missed, "
+            title = f"{names[c]}: F1 {score.f1:.2f}; {missed:,} of {counted(score.rows, 'row')} missed, "
             groups.append((title + f"{counted(len(wrong) - missed, 'other')} taken for it", surest))
     tiles = [
         (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, kind) for n in chosen], pixels))

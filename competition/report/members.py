@@ -99,28 +99,27 @@ def members_section(
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
     growing = []
-    for title, model in ((title, model) for title, models in unfinished.items() for model in models):
-        done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
-        name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
-        growing.append(curve_charts(name, [model], metric))
+    for title, models in unfinished.items():
+        for model in models:
+            done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
+            name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
+            growing.append(curve_charts(name, [model], metric))
     if not models_of and not growing:
         return None
-    tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = []
     if models_of:
         trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
-        scores = scores_table(models_of, tuned_folds, trivial, metric)
-        blocks += [scores, models_table(runs, models_of, spreads)]
-    if incomplete := [
-        f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
-    ]:
+        tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
+        blocks.append(scores_table(models_of, tuned_folds, trivial, metric))
+        blocks.append(models_table(runs, models_of, spreads))
+    missing = {name: folds - len(models_of.get(name, [])) for name in runs}
+    if incomplete := [f"{name} ({count})" for name, count in missing.items() if count]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
     curves = [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
     has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
     blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
-    return Section(
-        "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
-    )
+    sources = "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train"
+    return Section("members", "Members", sources, blocks)
 
 
 def scores_table(
@@ -175,14 +174,14 @@ def models_table(
         seconds = sum(float(result.get("seconds", 0)) for result in results)
         spread = spreads.get(runs[name].name)
         rows.append(
-            [
-                name,
-                f"{member.architecture}, {member.image_size} px, weights {without_folder(str(member.weights))}",
-                " to ".join(str(epoch) for epoch in sorted({min(epochs), max(epochs)})),
-                f"{seconds / len(models):,.0f} s",
-                f"{models[0].megabytes:,.2f} MB",
-                "not studied" if spread is None else f"{spread:.4f}",
-            ]
+            {
+                "member": name,
+                "model": f"{member.architecture}, {member.image_size} px, weights {without_folder(str(member.weights))}",
+                "epoch": " to ".join(str(epoch) for epoch in sorted({min(epochs), max(epochs)})),
+                "training per fold model": f"{seconds / len(models):,.0f} s",
+                "weights": f"{models[0].megabytes:,.2f} MB",
+                "spread over seeds": "not studied" if spread is None else f"{spread:.4f}",
+            }
         )
     note = (
         "Epoch: the one whose weights are kept. Spread over seeds: standard deviation of the score over training seeds, everything else "
@@ -190,8 +189,7 @@ def models_table(
     )
     if any(runs[name].member.head for name in models_of):
         note += f" {FEATURES_NOTE}"
-    columns = ["member", "model", "epoch", "training per fold model", "weights", "spread over seeds"]
-    return Table(columns, rows, 2, note)
+    return Table.of(rows, 2, note)
 
 
 def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block:

@@ -1,9 +1,29 @@
 """Confusion matrix, class scores, confused pairs, calibration bins and the most confident errors."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
 BINS = 10  # of the confidence, of equal width
+
+
+class ClassScore(NamedTuple):
+    number: int
+    f1: float
+    precision: float
+    recall: float
+    rows: int  # of the class
+    predicted: int  # rows
+
+
+class Bin(NamedTuple):
+    """Rows of similar confidence."""
+
+    confidence: float  # mean probability of the most probable class
+    accuracy: float
+    rows: int
+    error: float  # standard error of the accuracy, smoothed as (hits + 1) / (rows + 2): not 0 for few rows
 
 
 def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
@@ -11,8 +31,8 @@ def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.nda
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
-def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: int) -> pd.DataFrame:
-    """f1, precision, recall, rows and predicted (rows) by number of the class; the worst F1 first, then the larger class.
+def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: int) -> list[ClassScore]:
+    """Scores of all classes, the worst F1 first, then the larger class.
 
     labels, predicted: (N,) int, or (N, C) bool of several labels. F1 of a class that is absent from both is 0, as in the metric.
     """
@@ -23,8 +43,9 @@ def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: int) -> pd.
         hits, actual, chosen = (np.bincount(one, minlength=classes) for one in counted_labels)
     f1 = 2 * hits / np.maximum(actual + chosen, 1)
     precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(actual, 1)
-    table = pd.DataFrame({"f1": f1, "precision": precision, "recall": recall, "rows": actual, "predicted": chosen})
-    return table.sort_values(["f1", "rows"], ascending=[True, False], kind="stable")
+    columns = (range(classes), *(one.tolist() for one in (f1, precision, recall, actual, chosen)))
+    scores = [ClassScore(*figures) for figures in zip(*columns, strict=True)]
+    return sorted(scores, key=lambda score: (score.f1, -score.rows))
 
 
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
@@ -37,18 +58,18 @@ def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     return [(row, column) for row, column in cells[order].tolist()]
 
 
-def reliability(labels: np.ndarray, probs: np.ndarray) -> tuple[pd.DataFrame, float]:
+def reliability(labels: np.ndarray, probs: np.ndarray) -> tuple[list[Bin], float]:
     """Return the non-empty bins and the expected calibration error, the mean |accuracy - confidence|.
 
-    labels: (N,) int.  probs: (N, C).  The bins have the mean confidence, accuracy, its standard error, and rows. The error is smoothed
-    as (hits + 1) / (rows + 2), so it is not 0 for few rows.
+    labels: (N,) int.  probs: (N, C).
     """
     table = pd.DataFrame({"confidence": probs.max(1), "accuracy": probs.argmax(1) == labels, "rows": 1})
     groups = table.groupby(np.minimum((table["confidence"] * BINS).astype(int), BINS - 1))
     bins = groups.agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
     smooth = (bins["accuracy"] * bins["rows"] + 1) / (bins["rows"] + 2)
     bins["error"] = np.sqrt(smooth * (1 - smooth) / (bins["rows"] + 2))
-    return bins, float((bins["rows"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / len(labels))
+    gap = float((bins["rows"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / len(labels))
+    return [Bin(*row) for row in bins.itertuples(index=False)], gap
 
 
 def most_confident_errors(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:

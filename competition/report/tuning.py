@@ -127,11 +127,10 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     if not importances or sum(importances.values()) == 0:
         return "No parameter distinguishes good trials from bad ones, so none of them is worth a longer search."
     worth = [f"{key} ({share:.0%})" for key, share in importances.items() if share >= LITTLE]
-    little = [key for key, share in importances.items() if share < LITTLE]
+    hardly = ", ".join(key for key, share in importances.items() if share < LITTLE) or "none"
     rough = "" if complete >= MANY else f", a rough guide with fewer than {MANY}"
-    hardly = f"; hardly: {', '.join(little)}" if little else ""
     return (
-        f"Worth searching: {', '.join(worth)}{hardly}, by their share in what distinguishes good trials "
+        f"Worth searching: {', '.join(worth)}; hardly: {hardly}, by their share in what distinguishes good trials "
         f"({complete} complete trials{rough})."
     )
 

@@ -24,22 +24,21 @@ CLASSES = 5  # no row has class 4, and none is predicted as it
 
 def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_ones_the_larger_first() -> None:
     scores = class_scores(LABELS, PREDICTED, CLASSES)
-    numbers = scores.index.tolist()
-    assert scores["f1"].is_monotonic_increasing and numbers[:2] == [3, 4]
+    numbers = [score.number for score in scores]
+    assert [score.f1 for score in scores] == sorted(score.f1 for score in scores) and numbers[:2] == [3, 4]
     for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
         expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
-        assert scores[of].to_numpy() == pytest.approx(expected[numbers])
+        assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
     classes = np.arange(CLASSES)
-    of_sets = class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES)
-    pd.testing.assert_frame_equal(of_sets, scores)
+    assert class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES) == scores
 
 
 def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
     probs = np.array([[0.95, 0.05]] * 3 + [[0.45, 0.55]])
     bins, gap = reliability(np.array([0, 0, 1, 1]), probs)
-    assert [(part.rows, part.accuracy) for part in bins.itertuples()] == [(1, 1.0), (3, pytest.approx(2 / 3))]
+    assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
     assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
-    assert (bins["error"] > 0).all()  # also if all rows of a bin are correct
+    assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
 
 
 def test_rare_classes_are_called_worse_only_beyond_noise() -> None:
