@@ -34,7 +34,6 @@ def stage_seconds(
         stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
     for title, run in runs.items():
         stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
-    for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
     features: dict[Path, Manifest] = {}  # each table once, however many members use it
     for member in (run.member for run in runs.values()):

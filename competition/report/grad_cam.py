@@ -66,9 +66,8 @@ def grad_cam_section(
         method, bright = manifest.result.get("method", "Grad-CAM"), "speaks for the class"
         if method == "Occlusion":
             bright = "the logit of the class falls when this part is covered"
-        note = (
-            f"{method} by the fold models of {manifest.result['run']} that did not train on the row. Bright: {bright}."
-        )
+        run = manifest.result["run"]
+        note = f"{method} by the fold models of {run} that did not train on the row. Bright: {bright}."
         if tiles[True]:
             note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
         titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))

@@ -71,16 +71,15 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
-    note = f"on {counted(scores['honest_rows'], 'row')}{rows}"
+    notes = [
+        f"on {counted(scores['honest_rows'], 'row')}{rows}",
+        *doubts_of_folds(scores),
+        *no_better_than_trivial(scores),
+    ]
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
-        Figure(
-            f"{score_kind(scores)} {scores['metric']}",
-            honest,
-            "; ".join([note, *doubts_of_folds(scores), *no_better_than_trivial(scores)]),
-            main=True,
-        ),
+        Figure(f"{score_kind(scores)} {scores['metric']}", honest, "; ".join(notes), main=True),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
     if reason := without_expectation(scores):

@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score
 
 from competition.files.manifest import Manifest
 from competition.prepare.prepared import Prepared
-from competition.report.classes import HonestRows, rare_note
+from competition.report.classes import HonestRows, classes_section, rare_note
 from competition.report.labels_and_values import glance_blocks, label_charts
 from competition.report.members import TrainedFold, scores_table
 from competition.report.mistakes import class_scores, reliability
@@ -30,6 +30,10 @@ def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_o
         expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
         assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
     classes = np.arange(CLASSES)
+    rows, data = HonestRows(IDS[:10], LABELS, PREDICTED, np.eye(CLASSES)[PREDICTED]), competition(tuple("abcde"))
+    (_, table, *_) = classes_section(rows, Prepared(Path(), data, INDEX, ""), None).blocks
+    confusions = {cells[0]: cells[1] for cells in table.rows}
+    assert confusions == {"a": "b (2)", "b": "c (1)", "c": "–", "d": "a (1)", "e": "–"}
     assert class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES) == scores
 
 
