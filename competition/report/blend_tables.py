@@ -32,70 +32,54 @@ def blend_sections(scores: Scores, chain: Chain) -> list[Section]:
     return sections
 
 
-CORRECTED = "Corrected: rows that were wrong and are right; corrupted: rows that were right and are wrong."
-
-
 def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
-    rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
-    names = {
-        "trivial": f"trivial: {scores['trivial']['name']}",
-        "equal": f"equal weights of all members{rule}",
-        "best": f"the best member: {best_members(scores)}",
-    }
-    is_regression = metric is not None and metric.target == "regression"  # its rows are neither right nor wrong
-    count_names = () if is_regression else ("changed", "corrected", "corrupted")
-    honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
-    for key in names if len(scores["members"]) > 1 else ["trivial"]:  # with one member the others are that member
-        difference = scores[f"over_{key}"]
-        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"], scores["metric"])
-        counts = (f"{difference[count]:,}" for count in count_names)
-        rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
-    sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
-    if len(scores["members"]) > 1:
-        sentences.append(
+    target = metric.target if metric is not None else "single"
+    rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(target, "")
+    names = {"trivial": f"trivial: {scores['trivial']['name']}"}
+    note = f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image. "
+    if len(scores["members"]) > 1:  # with one member the others are that member
+        names |= {"equal": f"equal weights of all members{rule}", "best": f"the best member: {best_members(scores)}"}
+        note += (
             'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
             "fold and score less than the member that is best over all rows. Baselines use the views of their members, the members "
-            "in the chart their identity view only."
+            "in the chart their identity view only. "
         )
-    sentences.append(
-        "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
-    )
-    if count_names:
-        sentences.append(CORRECTED)
-    scored = ["the blend", "difference"] if is_doubted(scores) else ["the blend, honest", "honest difference"]
-    columns = ["baseline", "its score", *scored]
-    columns += [f"rows {count}" if count == "changed" else count for count in count_names]
-    return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
+    note += "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
+    honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
+    kind = "" if is_doubted(scores) else "honest "
+    for key, name in names.items():
+        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"], scores["metric"])
+        difference = Difference(**scores[f"over_{key}"])
+        row = {"baseline": name, "its score": of_baseline, f"the blend's {kind}score": honest}
+        rows.append({**row, f"{kind}difference": gain(difference), **changed_rows(difference, target)})
+    return Table.of(rows, note=note, title=f"The blend ({how(chain)}) against its baselines")
+
+
+def changed_rows(difference: Difference, target: str) -> dict[str, str]:
+    """How many rows are right and were wrong, and the reverse; the rows of a regression are neither."""
+    if target == "regression":
+        return {}
+    return {"rows corrected": f"{difference.corrected:,}", "corrupted": f"{difference.corrupted:,}"}
 
 
 def views_table(scores: Scores, chain: Chain) -> Table:
     """The views of each member with their shares, what they gain, and the excluded views with reasons."""
     metric, rows = METRICS.get(scores["metric"]), []
-    classified = metric is None or metric.target != "regression"
+    gained = f"{'' if is_doubted(scores) else 'honest '}gain over the identity view"
     for name, policy in chain.policies.items():
         choice = scores["views"][name]
         effect = Difference(**choice["effect"])
         views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
-        left_out: dict[str, list[str]] = {}  # reason -> views
-        for view, reason in choice["left_out"].items():
-            left_out.setdefault(reason, []).append(view)
-        excluded = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in left_out.items())
-        cells = [name, views, excluded or "none", gain(effect)]
-        if classified:
-            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"]
-        rows.append(cells)
-    gained = f"{'' if is_doubted(scores) else 'honest '}gain over the identity view"
-    columns = ["member", "views and their shares", "excluded views", gained]
+        excluded = "; ".join(f"{view}: {reason}" for view, reason in choice["left_out"].items()) or "none"
+        row = {"member": name, "views and their shares": views, "excluded views": excluded, gained: gain(effect)}
+        rows.append({**row, **changed_rows(effect, metric.target if metric is not None else "single")})
     note = (
-        f"The gain is that of the views chosen without each fold, which can differ from those shown, over the member's identity view, on "
+        "The gain is that of the views chosen without each fold, which can differ from those shown, over the member's identity view, on "
         f"the same {scores['honest_rows']:,} rows."
     )
-    if classified:
-        columns += ["corrected", "corrupted"]
-        note += f" {CORRECTED}"
-    return Table(columns, rows, 3, note)
+    return Table.of(rows, 3, note)
 
 
 def worth_tables(scores: Scores) -> list[Table]:
@@ -125,27 +109,24 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         return None
     result = json.loads(file.read_text(encoding="utf-8"))
     blocks = []
+    note = (
+        "While choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance. Honest and its gains: "
+        "cross-fitted, on the same rows."
+    )
     for key, title in (("blends", "blend method"), ("policies", "views (policy.method), equal member weights")):
-        if not (rows := result.get(key)):  # no member has a choice of views
-            continue
-        references = sorted({name for row in rows for name in row["over"]})
-        cells = []
-        for row in rows:
+        rows = []
+        references = sorted({name for row in result.get(key, ()) for name in row["over"]})
+        for row in result.get(key, ()):
             honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"], metric.name)
-            # A row that is a reference itself has no gain over it.
-            gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "no difference" for n in references]
-            cells.append([row["name"], f"{metric.display(row['chosen_on']):.4f}", honest, *gains])
-        columns = [
-            title,
-            "while choosing",
-            f"honest {metric.name}",
-            *(f"honest gain over {'the best member' if name == 'best' else name}" for name in references),
-        ]
-        note = (
-            "While choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance. Honest and its gains: "
-            "cross-fitted, on the same rows."
-        )
-        blocks.append(Table(columns, cells, note=note))
+            cells = {title: row["name"], "while choosing": f"{metric.display(row['chosen_on']):.4f}"}
+            cells[f"honest {metric.name}"] = honest
+            for name in references:  # a row that is a reference itself has no gain over it
+                over = row["over"].get(name)
+                column = f"honest gain over {'the best member' if name == 'best' else name}"
+                cells[column] = "no difference" if over is None else gain(Difference(**over))
+            rows.append(cells)
+        if rows:  # policies: some member has a choice of views
+            blocks.append(Table.of(rows, note=note))
     lines = [
         "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
     ]

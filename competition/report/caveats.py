@@ -13,7 +13,7 @@ from competition.ensemble.metrics import METRICS, Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
 from competition.prepare.shift import Shift
-from competition.report.page import Block, Image, Section, Table, Text
+from competition.report.page import Block, Image, Section, Text
 from competition.report.pictures import sheet_uri
 from competition.report.terminal import Scores, with_error
 from competition.workspace.ensemble_inputs import EnsembleInputs
@@ -220,20 +220,12 @@ def caveats_section(
     blocks: list[Block] = [Text([text, *of_series], is_noted)]
     if shift is None:
         why = "there are too few" if has_test else "there are none"
-        text = f"Adversarial validation: test rows were not compared with training rows, because {why}."
-        blocks.append(Text([text]))
+        blocks.append(Text([f"Adversarial validation: test rows were not compared with training rows, because {why}."]))
     else:
-        row = {
-            "classifier of test against training rows": "logistic regression, cross-validated",
-            "AUC": f"{shift.auc:.3f}",
-            "95 % interval": f"{shift.low:.3f} to {shift.high:.3f}",
-            "training rows": f"{shift.train_rows:,}",
-            "test rows": f"{shift.test_rows:,}",
-            "unlike": f"{shift.unlike:,}",
-        }
-        note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
-        table = Table(list(row), [list(row.values())], note=note, title="Adversarial validation")
-        blocks += [Text(of_shift, shift.differs), table]
+        counts = f"{shift.test_rows:,} test rows and {counted(shift.train_rows, 'training row')}"
+        unlike = f"odds above those of 99 % of the training rows: {counted(shift.unlike, 'test row')}"
+        classifier = f"Adversarial validation, by cross-validated logistic regression on {counts}; {unlike}."
+        blocks.append(Text([classifier, *of_shift], shift.differs))
     for name, caption in (
         ("shift.png", "The test rows least like training rows."),
         ("series.png", "What may be series, the largest first; those across folds before the others."),

@@ -1,4 +1,4 @@
-"""Charts of the classes as inline SVG (see svg.py): the confusion matrix, and F1 against the number of training rows."""
+"""The confusion matrix as inline SVG (see svg.py)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,34 +7,22 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.config.errors import counted
-from competition.report.mistakes import ClassScore
-from competition.report.svg import PLACEHOLDERS, SMALL, Chart, PointMark, chart, shortened
+from competition.report.svg import PLACEHOLDERS, Chart, PointMark, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
 SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420.0  # pixels: of a cell among many and among few, of the whole matrix
-NAMED = 5  # of the classes with the lowest F1
 
 
-def clustered_order(confusion: np.ndarray) -> np.ndarray:
-    """(C,) order of the classes in which classes that are confused stand together.  confusion: (C, C) int.
+def similar_order(confusion: np.ndarray) -> np.ndarray:
+    """(C,) order of the classes in which classes that are confused stand together: spectral seriation (Atkins 1998).
 
-    The two groups with the largest mean share of confused rows are joined, at the ends that are confused most, until none are
-    confused (average linkage); groups are in the order of their first class. SciPy has this, but takes a third of a second to import.
+    confusion: (C, C) int. A weak link between all classes connects the groups that are never confused.
     """
     shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    similarity = shares + shares.T
+    similarity = shares + shares.T + 1e-6
     np.fill_diagonal(similarity, 0)
-    groups, between = {n: [n] for n in range(len(confusion))}, similarity.copy()
-    while between.any():
-        first, second = sorted(map(int, np.unravel_index(between.argmax(), between.shape)))
-        a, b = groups[first], groups.pop(second)
-        joined = [(one, two) for one in (a, a[::-1]) for two in (b, b[::-1])]
-        one, two = max(joined, key=lambda pair: similarity[pair[0][-1], pair[1][0]])
-        between[first] = (between[first] * len(a) + between[second] * len(b)) / (len(a) + len(b))
-        between[:, first] = between[first]
-        between[second] = between[:, second] = between[first, first] = 0
-        groups[first] = [*one, *two]
-    return np.concatenate(list(groups.values()))
+    _, vectors = np.linalg.eigh(np.diag(similarity.sum(1)) - similarity)
+    return np.argsort(vectors[:, 1], kind="stable")
 
 
 def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = SIDE) -> Markup:
@@ -43,7 +31,7 @@ def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = 
     confusion: (C, C) int.  width: of few classes, pixels without their names. Blue cells are right, orange ones wrong; the
     opacity grows with the share of the class. Empty cells are not drawn. More than ORDERED classes are ordered by similarity.
     """
-    order = clustered_order(confusion) if len(names) > ORDERED else np.arange(len(names))
+    order = similar_order(confusion) if len(names) > ORDERED else np.arange(len(names))
     confusion, names = confusion[np.ix_(order, order)], [names[int(n)] for n in order]
     classes = len(confusion)
     cell = min(max(width / classes, 17.5), LARGE_CELL) if classes <= ORDERED else SMALL_CELL
@@ -90,26 +78,3 @@ def draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cell
         count = str(confusion[true, predicted])
         size = min(15.0, cell * 0.8, cell * 1.5 / len(count))
         drawing.axes.text(predicted + 0.5, true + 0.52, count, ha="center", va="center", size=size, zorder=4)
-
-
-def class_size_chart(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> Markup:
-    """F1 of every class against its training rows, on a logarithmic axis; the worst classes are named.
-
-    scores: of `class_scores`, the worst first.  train_rows: (C,) int; a class without rows stands at half a row.
-    """
-    x = np.maximum(train_rows[[score.number for score in scores]], 0.5)
-    y = np.array([score.f1 for score in scores])
-    worst = sum(score.f1 < 1 for score in scores[:NAMED])
-    marks = [PointMark(f"{names[s.number]}: F1 {s.f1:.3f}, {train_rows[s.number]:,} training rows") for s in scores]
-    with chart(460, 330, (46, 14, 22, 44)) as drawing:
-        axes = drawing.axes
-        drawing.log_axis(x.min() / 1.15, x.max() * 1.15)
-        axes.set(ylim=(y.min() - 0.1, 1.03), title="F1 on scored rows")
-        axes.set_xlabel("training rows of the class (logarithmic)")
-        drawing.ticks(y=5)
-        drawing.points(x[worst:], y[worst:], marks[worst:], "c0", markersize=7, alpha=0.7, zorder=2)
-        drawing.points(x[:worst], y[:worst], marks[:worst], "wrong", markersize=7, alpha=0.7, zorder=2)
-        texts = [shortened(names[score.number], 18) for score in scores[:worst]]
-        drawing.name_points(np.column_stack([x, y]), texts, [7.0 * len(text) for text in texts], SMALL, named=1)
-        listed = "; ".join(mark.tooltip for mark in marks[:worst])
-        return drawing.markup(f"F1 of {len(names)} classes by training rows; the lowest: {listed}")

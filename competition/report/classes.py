@@ -1,6 +1,5 @@
 """The report's sections on classes, calibration and errors."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from competition.files.manifest import Manifest, read_manifest
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
-from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart
+from competition.report.class_charts import ORDERED, confusion_chart
 from competition.report.mistakes import (
     class_scores,
     confusion,
@@ -29,9 +28,8 @@ WORST, PAIRS = 15, 12
 PICTURED_PAIRS = 6
 PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
-FEWEST_CLASSES = 10  # for the chart of F1 and number of rows
+FEWEST_CLASSES = 10  # for a sentence on F1 and number of rows
 EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
-SIZE_TITLE = "F1 and number of rows"
 ISSUES_FILE, ISSUES_MANIFEST = "label_issues.csv", "label_issues.json"
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
@@ -63,74 +61,58 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
 
 
 def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
-    """Scores of the classes, whether rare ones are worse, and confusions as pictures.
+    """The classes with the lowest F1, the most frequent confusions, the matrix, whether rare classes are worse, and pictures.
 
     rows: of `honest_rows`.  pixels: as in `labels_and_values.worst_section`.
     """
     _, labels, predicted, _ = rows
-    names, wrong = prepared.competition.classes, int((labels != predicted).sum())
-    table = confusion(labels, predicted, len(names))
-    blocks: list[Block] = [
-        Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by blends fitted without their fold."]),
-        *class_tables(table, names),
-    ]
+    names, count = prepared.competition.classes, int((labels != predicted).sum())
+    text = f"Misclassified rows: {count:,} of {len(labels):,}, by blends fitted without their fold."
+    blocks: list[Block] = [Text([text])]
+    table, scores = confusion(labels, predicted, len(names)), class_scores(labels, predicted, len(names))
+    wrong = table - np.diag(table.diagonal())
+    cells = []
+    for score in scores:
+        of_class = wrong[score.number]
+        confused_with = f"{names[of_class.argmax()]} ({of_class.max():,})" if of_class.any() else "–"
+        figures = [f"{value:.4f}" for value in (score.f1, score.precision, score.recall)]
+        cells.append([names[score.number], confused_with, *figures, f"{score.rows:,}"])
+    columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
+    blocks.append(Table(columns, cells[:WORST], 2, title="The classes with the lowest F1 (rows: of the class)"))
+    if pairs := largest_cells(wrong, PAIRS):
+        shares = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
+        pair_columns = ["class", "predicted as", "rows", "share of the class"]
+        blocks.append(Table(pair_columns, shares, 2, title="The most frequent confusions"))
+    if len(names) <= MAX_CHART_CLASSES:
+        many = " above 1; classes that are confused stand together" if len(names) > ORDERED else ""
+        note = (
+            "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange: wrong rows, with their number"
+            f"{many}; the darker, the larger the share of the class. The tables hold the same numbers."
+        )
+        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
+    if len(names) > WORST:
+        blocks.append(Table(columns, cells, 2, folded=f"all {len(names)} classes"))
     if len(names) >= FEWEST_CLASSES:
         train_rows = np.bincount(prepared.part("train")["label"], minlength=len(names))
-        fewest, most = int(train_rows.min()), int(train_rows.max())
-        if most <= EVEN * fewest:
-            text = f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
-            blocks.append(Text([text], name=SIZE_TITLE))
-        else:
-            scores, f1 = class_scores(table), np.empty(len(names))
-            f1[[score.number for score in scores]] = [score.f1 for score in scores]
-            drawing = class_size_chart(scores, train_rows, names)
-            blocks.append(Charts([drawing], rare_note(f1, train_rows), SIZE_TITLE))
+        f1 = np.array([score.f1 for score in sorted(scores)])
+        blocks.append(Text([rare_note(f1, train_rows)], name="F1 and number of rows"))
     if pixels is not None:
         blocks += pair_blocks(table, rows, prepared, pixels)
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
 
-def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
-    """The worst classes, the most frequent confusions, the matrix, all classes.  table: (C, C), of mistakes.confusion."""
-    scores, blocks = class_scores(table), list[Block]()
-    rows = []
-    for s in scores:
-        confused_with = f"{names[s.confused_with]} ({s.confused_rows:,})" if s.confused_with >= 0 else "–"
-        figures = [f"{value:.4f}" for value in (s.f1, s.precision, s.recall)]
-        rows.append([names[s.number], confused_with, *figures, f"{s.rows:,}"])
-    columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
-    worst = rows[: min(WORST, sum(score.f1 < 1 for score in scores))]  # the worst come first
-    if worst:
-        title = "The classes with the lowest F1 (rows: of the class)"
-        blocks.append(Table(columns, worst, 2, title=title))
-    wrong = table - np.diag(table.diagonal())
-    if pairs := largest_cells(wrong, PAIRS):
-        cells = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
-        pair_columns = ["class", "predicted as", "rows", "share of the class"]
-        blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
-    if len(names) <= MAX_CHART_CLASSES:
-        ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-        orange = "; orange: wrong rows, with their number" if wrong.any() else ""
-        orange += " above 1" if orange and len(names) > ORDERED else ""
-        note = (
-            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{orange}; the darker, the larger the share of "
-            f"the class.{ordered} The tables hold the same numbers."
-        )
-        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
-    if len(scores) > len(worst):
-        blocks.append(Table(columns, rows, 2, folded=f"all {len(scores)} classes"))
-    return blocks
-
-
 def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
-    """One sentence: the rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
+    """The rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
+    fewest, most = int(train_rows.min()), int(train_rows.max())
+    if most <= EVEN * fewest:
+        return f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
     correlation = pd.Series(f1).rank().corr(pd.Series(train_rows).rank()) if np.ptp(f1) > 0 else 0.0
     by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
     rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
     errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
     difference = float(frequent.mean() - rare.mean())
     verdict = "rare classes are worse" if difference > 0 else "rare classes are better"
-    if abs(difference) <= 2 * sum(error**2 for error in errors) ** 0.5:
+    if abs(difference) <= 2 * np.hypot(errors[0], errors[1]):
         verdict = "rare classes are not worse beyond noise"
     means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
     return (
@@ -207,9 +189,7 @@ def label_issues_section(
         stale = Text(["`make label-issues` was run for another blend or for other data; run it again."], True)
         return Section("labels", "Doubtful labels", source, [stale]) if was_run else None
     worst = issues.head(WORST)
-    shown = ", the most doubtful first" if len(issues) else ""
-    if len(issues) > len(worst):
-        shown = f"; here the {WORST} most doubtful, all in {ISSUES_FILE}"
+    shown = f"; here the {WORST} most doubtful, all in {ISSUES_FILE}" if len(issues) > WORST else ""
     blocks: list[Block] = [Text([f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."])]
     if len(worst):
         lines = [

@@ -1,8 +1,6 @@
 """The report's section on time, memory and cost of each stage."""
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -36,7 +34,6 @@ def stage_seconds(
         stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
     for title, run in runs.items():
         stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
-    for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
     features: dict[Path, Manifest] = {}  # each table once, however many members use it
     for member in (run.member for run in runs.values()):
@@ -64,15 +61,6 @@ def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Mani
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
-    text = "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
-    with suppress(OSError, ValueError):  # no plan was made
-        plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
-        machine = plan.get("topology") or plan.get("machine", "this machine")
-        text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
-        if bills := plan.get("cloud", ()):
-            cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
-            source = f"{cheapest['kind']}, {cheapest['as_of']}"
-            text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({source})."
-    table = Table(["stage", "results", "time", "peak memory"], rows, note=f"{NOTE} {text}")
-    sources = "manifests of the results · every stage; plan.json · make plan"
-    return Section("costs", "Time, memory and cost", sources, [table])
+    note = f"{NOTE} `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
+    table = Table(["stage", "results", "time", "peak memory"], rows, note=note)
+    return Section("costs", "Time, memory and cost", "manifests of the results · every stage", [table])

@@ -41,28 +41,17 @@ def data_section(prepared: Prepared) -> Section:
         ]
         is_long = len(names) > MAX_OPEN_CLASSES
         if is_long:
-            titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
-            blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
+            blocks.append(Charts([bar_chart(sizes[order].tolist(), "training rows of each class")]))
         if thin := table.index[(table == 0).any(axis=1)].tolist():
             listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
-            blocks.append(
-                Text(
-                    [
-                        f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
-                    ],
-                    True,
-                )
-            )
+            text = f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
+            blocks.append(Text([text], True))
         rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in fold_counts[n])] for n in order]
         folded = f"all {len(names)} classes, fold by fold" if is_long else ""
         blocks.append(Table(["class", "rows", *folds], rows, folded=folded))
     blocks += finding_blocks(folder, prepared)
-    return Section(
-        "data",
-        "Data",
-        "data/index.csv, support.csv, duplicates.csv, conflicts.csv, leaks.csv, unreadable.csv · make download",
-        blocks,
-    )
+    files = "data/index.csv, support.csv, duplicates.csv, conflicts.csv, leaks.csv, unreadable.csv"
+    return Section("data", "Data", f"{files} · make download", blocks)
 
 
 def read(file: Path) -> pd.DataFrame:

@@ -34,18 +34,16 @@ def chosen_rows(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -
 
 def grad_cam_section(
     work: Path, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None, has_networks: bool
-) -> Section:
-    """The maps of `make grad-cam`, or one sentence on why there are none.
+) -> Section | None:
+    """The maps of `make grad-cam`, or one sentence on why there are none; None if there can be none.
 
     pixels: (N, H, W, 3) uint8 of the training rows in index order.  has_networks: some member is trained here.
     """
     manifest, kind = read_manifest(work / MANIFEST), prepared.competition.targets.kind
     blocks: list[Block]
-    if kind != "single":
-        blocks = [Text([f"Grad-CAM shows what speaks for one class of an image; the target here is {kind}."])]
-    elif not has_networks:
-        blocks = [Text(["Grad-CAM needs a network that was trained here; all members have external predictions."])]
-    elif manifest is None or blend is None or not (work / FILE).is_file():
+    if kind != "single" or not has_networks:  # no single class that something could speak for, or no network
+        return None
+    if manifest is None or blend is None or not (work / FILE).is_file():
         command = "make grad-cam report" if blend is not None else "make train predict grad-cam report"
         blocks = [Text([f"`{command}` shows what the network looks at in wrong and in right rows."])]
     elif manifest.depends.get("blend") != blend.digest:
@@ -68,9 +66,8 @@ def grad_cam_section(
         method, bright = manifest.result.get("method", "Grad-CAM"), "speaks for the class"
         if method == "Occlusion":
             bright = "the logit of the class falls when this part is covered"
-        note = (
-            f"{method} by the fold models of {manifest.result['run']} that did not train on the row. Bright: {bright}."
-        )
+        run = manifest.result["run"]
+        note = f"{method} by the fold models of {run} that did not train on the row. Bright: {bright}."
         if tiles[True]:
             note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
         titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))

@@ -1,6 +1,7 @@
-"""Blocks for the report's first screen, and sections on labels, values and errors, of multi-label and regression competitions."""
+"""Blocks for the report's first screen, the sections on labels and on values, and the worst rows as pictures."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -11,11 +12,12 @@ from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import MOST_POINTS, legend, truth_chart
+from competition.report.class_charts import confusion_chart
 from competition.report.classes import SOURCE, HonestRows
-from competition.report.mistakes import most_confident_errors
+from competition.report.mistakes import class_scores, confusion, most_confident_errors
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
-from competition.report.svg import NORMAL, PLACEHOLDERS, chart, shortened
+from competition.report.svg import PLACEHOLDERS, chart, shortened
 
 WORST_NOTES: dict[TargetKind, str] = {
     "single": (
@@ -27,7 +29,8 @@ WORST_NOTES: dict[TargetKind, str] = {
 }
 PARTS = 5  # of the rows of a regression, by value
 TILES = 32  # pictures of the worst rows
-GROUPS, OF_GROUP, MOST_BARS = 3, 2, 12  # of the first screen: labels with pictures, pictures of each, labels with bars
+GROUPS, OF_GROUP = 3, 2  # of the first screen: classes with pictures, pictures of each
+MOST_CLASSES, MATRIX_WIDTH = 12, 310.0  # of its matrix; of more classes those with the most wrong rows
 SHOWN = 6  # labels with curves
 POINTS = 150  # of a curve
 NOTE = (
@@ -37,30 +40,36 @@ NOTE = (
 )
 
 
+class Curve(NamedTuple):
+    """x, y: of one label, by falling threshold.  tooltip: of its point."""
+
+    name: str
+    tooltip: str
+    x: np.ndarray
+    y: np.ndarray
+    point: tuple[float, float]
+
+
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
     """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities."""
-    right, count = int((targets == decided).all(1).sum()), len(targets)
-    hits, chosen, actual = (one.sum(0) for one in (targets & decided, decided, targets))
-    f1, every_row = 2 * hits / np.maximum(chosen + actual, 1), 2 * actual / (count + actual)
-    precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(actual, 1)
-    order = np.argsort(f1, kind="stable").tolist()
-    rows = []
-    for c in order:
-        figures = [f1[c], every_row[c], precision[c], recall[c]]
-        if 0 < actual[c] < count:
+    right, count, rows = int((targets == decided).all(1).sum()), len(targets), []
+    label_scores = class_scores(targets, decided, len(names))
+    for score in label_scores:
+        c = score.number
+        figures = [score.f1, 2 * score.rows / (count + score.rows), score.precision, score.recall]
+        if 0 < score.rows < count:
             weights = np.ones((1, count))
             figures += [curve(targets[:, c], scores[:, c], weights)[0] for curve in (average_precision, auc)]
         cells = [f"{one:.4f}" for one in figures] + ["–"] * (6 - len(figures))
-        rows.append([names[c], *cells, f"{actual[c]:,}", f"{chosen[c]:,}"])
+        rows.append([names[c], *cells, f"{score.rows:,}", f"{score.predicted:,}"])
     columns = ["label", "F1", "F1 of every row", "precision", "recall", "average precision", "AUC", "rows with it"]
-    columns.append("predicted")
     note = (
         "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no image. A label that no "
         "row has, or every row, has neither average precision nor AUC."
     )
     text = f"All labels are right in {right:,} of {count:,} rows, by blends fitted without their fold."
-    blocks: list[Block] = [Text([text]), Table(columns, rows, note=note)]
-    if charts := label_charts(targets, decided, scores, names, order):
+    blocks: list[Block] = [Text([text]), Table([*columns, "predicted"], rows, note=note)]
+    if charts := label_charts(targets, decided, scores, names, [score.number for score in label_scores]):
         blocks.append(charts)
     return Section("classes", "Labels", SOURCE, blocks)
 
@@ -77,58 +86,41 @@ def label_charts(
         return None
     from sklearn.metrics import precision_recall_curve
 
-    curves = []
-    for c in shown:  # the highest threshold first, without the point of recall 0, which has no threshold
-        precisions, recalls, thresholds = precision_recall_curve(targets[:, c], scores[:, c])
+    names_shown = [shortened(names[c], 24) for c in shown]
+    by_recall, by_threshold = list[Curve](), list[Curve]()
+    for c, name in zip(shown, names_shown, strict=True):
+        # The highest threshold first, without the point of recall 0, which has no threshold.
+        curve = precision_recall_curve(targets[:, c], scores[:, c])
+        precisions, recalls, thresholds = curve[0][-2::-1], curve[1][-2::-1], curve[2][::-1]
+        hits = float((targets[:, c] & decided[:, c]).sum())
+        precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(targets[:, c].sum())
+        text = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
+        by_recall.append(Curve(name, text, recalls, precisions, (recall, precision)))
         f1 = 2 * precisions * recalls / np.maximum(precisions + recalls, 1e-12)
-        curves.append((thresholds[::-1], precisions[-2::-1], recalls[-2::-1], f1[-2::-1]))
-    titles = [shortened(names[c], 24) for c in shown]
-    drawings = [legend(titles)]
-    for title, across in (("precision", "recall"), ("F1", "threshold of the label's score")):
-        listed = []
-        with chart(372, 330, (46, 14, 22, 44)) as drawing:
-            drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
-            drawing.ticks(x=5, y=5)
-            for n, (c, (thresholds, precisions, recalls, f1), name) in enumerate(
-                zip(shown, curves, titles, strict=True)
-            ):
-                positive, best = targets[:, c], int(f1.argmax())
-                hits = float((positive & decided[:, c]).sum())
-                precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(positive.sum())
-                if title == "F1":
-                    line, dot, marker = (thresholds, f1), (thresholds[best], f1[best]), "D"
-                    tooltip = f"{name}: highest F1 {f1[best]:.3f} at threshold {thresholds[best]:.3f}"
-                    listed.append(tooltip)
-                else:
-                    line, dot, marker = (recalls, precisions), (recall, precision), "o"
-                    tooltip = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
-                    listed.append(f"{name} {precision:.3f}, {recall:.3f}")
-                kept = np.unique(np.linspace(0, len(line[0]) - 1, min(POINTS, len(line[0]))).astype(int))
-                dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}  # as in `charts.legend`
-                drawing.line(line[0][kept], line[1][kept], f"c{n}", "curve", name, linewidth=1.8, **dashes)
-                edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
-                drawing.dots(*dot, f"c{n}", "dot", tooltip, marker=marker, **edge)
-            label = "F1 against the threshold" if title == "F1" else "precision against recall; of the predictions"
-            drawings.append(drawing.markup(f"{label}{';' if title == 'F1' else ':'} {'; '.join(listed)}"))
+        best = int(f1.argmax())
+        text = f"{name}: highest F1 {f1[best]:.3f} at threshold {thresholds[best]:.3f}"
+        by_threshold.append(Curve(name, text, thresholds, f1, (thresholds[best], f1[best])))
+    drawings = [
+        legend(names_shown),
+        curves_chart("precision", "recall", by_recall, "o"),
+        curves_chart("F1", "threshold of the label's score", by_threshold, "D"),
+    ]
     many = f" Of {len(names)} labels the {len(shown)} with the lowest F1." if len(shown) < len(names) else ""
     return Charts(drawings, NOTE + many, "Precision, recall and thresholds")
 
 
-def label_bars(names: Sequence[str], f1: np.ndarray) -> Markup:
-    """F1 of labels, one bar each, from the top."""
-    names = [shortened(name, 18) for name in names]
-    with chart(310, 46 + 24 * len(names), (130, 44, 22, 14)) as drawing:
-        axes = drawing.axes
-        axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), title="F1 of the labels", xticks=[])
-        axes.set_yticks(range(len(names)), names, size=NORMAL)
-        axes.tick_params(axis="y", pad=8, labelcolor=PLACEHOLDERS["ink"])
-        for row, (bar, name, value) in enumerate(zip(axes.barh(range(len(names)), f1, 0.6), names, f1, strict=True)):
-            bar.set_color(PLACEHOLDERS["c0"])
-            drawing.mark(bar, "bar", f"{name}: F1 {value:.4f}")
-            axes.text(value + 0.03, row, f"{value:.2f}", va="center", size=NORMAL)
-        return drawing.markup(
-            f"F1 of labels: {'; '.join(f'{name} {one:.4f}' for name, one in zip(names, f1, strict=True))}"
-        )
+def curves_chart(title: str, across: str, curves: Sequence[Curve], marker: str) -> Markup:
+    """One curve of each label with its point, which the marker shows; the colours are those of `charts.legend`."""
+    with chart(372, 330, (46, 14, 22, 44)) as drawing:
+        drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
+        drawing.ticks(x=5, y=5)
+        for n, curve in enumerate(curves):
+            kept = np.unique(np.linspace(0, len(curve.x) - 1, min(POINTS, len(curve.x))).astype(int))
+            dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}
+            drawing.line(curve.x[kept], curve.y[kept], f"c{n}", "curve", curve.name, linewidth=1.8, **dashes)
+            edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
+            drawing.dots(*curve.point, f"c{n}", "dot", curve.tooltip, marker=marker, **edge)
+        return drawing.markup(f"{title} against the {across}; {'; '.join(curve.tooltip for curve in curves)}")
 
 
 def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
@@ -139,24 +131,19 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
         low, high, error = targets[part].min(), targets[part].max(), errors[part]
         figures = [np.sqrt((error**2).mean()), np.sqrt(((mean - targets[part]) ** 2).mean())]
         figures += [np.abs(error).mean(), error.mean()]
-        rows.append(
-            [f"{value_text(low)} to {value_text(high)}", *(value_text(float(one)) for one in figures), f"{len(part):,}"]
-        )
+        cells = [value_text(float(one)) for one in figures]
+        rows.append([f"{value_text(low)} to {value_text(high)}", *cells, f"{len(part):,}"])
     columns = ["value", "RMSE", "RMSE of the mean", "MAE", "mean error", "rows"]
-    text = "Errors of blends fitted without the row's fold, in parts of the rows by value."
     explained = 1 - float((errors**2).sum()) / max(float(((targets - mean) ** 2).sum()), 1e-300)
-    note = (
-        f"Across: the true value; up: the prediction. Dashed: equality; dotted: the mean of all rows ({value_text(mean)}), which looks "
-        f"at no image. The predictions explain {explained:.1%} of the variance"
-        + (", so they are worse than that mean." if explained < 0 else ".")
-        + (f" {MOST_POINTS:,} of {len(targets):,} rows, evenly over the values." if len(targets) > MOST_POINTS else "")
+    text = (
+        f"The predictions of blends fitted without the row's fold explain {explained:.1%} of the variance"
+        f"{', so they are worse than the mean of all rows' if explained < 0 else ''}; the mean, {value_text(mean)}, looks at no image."
     )
-    charts = Charts([truth_chart(targets, predicted, mean)], note)
-    words = (
+    note = (
         "The lowest fifth of the values first. RMSE: root of the mean squared error; of the mean: that of answering the mean of all rows "
         "every time; MAE: mean size of an error; mean error: above 0, the predictions are too high."
     )
-    return Section("classes", "Errors", SOURCE, [Text([text]), charts, Table(columns, rows, note=words)])
+    return Section("classes", "Errors", SOURCE, [Text([text]), Table(columns, rows, note=note)])
 
 
 def value_text(value: float) -> str:
@@ -200,32 +187,46 @@ def row_lines(rows: HonestRows, n: int, names: Sequence[str], kind: TargetKind) 
 
 
 def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> list[Block]:
-    """For the first screen: the labels with the lowest F1, or predictions against the truth, and pictures of wrong rows."""
-    names, groups = prepared.competition.classes, list[tuple[str, np.ndarray]]()
-    kind = prepared.competition.targets.kind
-    _, targets, decided, scores = rows
-    if kind == "multi":
-        f1 = 2 * (targets & decided).sum(0) / np.maximum(targets.sum(0) + decided.sum(0), 1)
-        order = [int(c) for c in np.argsort(f1, kind="stable")]
-        for c in order[:GROUPS]:
-            wrong = np.flatnonzero(targets[:, c] != decided[:, c])
-            surest = wrong[np.argsort(-np.abs(scores[wrong, c] - targets[wrong, c]), kind="stable")][:OF_GROUP]
-            missed, having = int(targets[wrong, c].sum()), int(targets[:, c].sum())
-            title = f"{names[c]}: F1 {f1[c]:.2f}; {missed:,} of {counted(having, 'row')} missed, "
-            title += f"given to {len(wrong) - missed:,} without it"
-            groups.append((title, surest))
-        drawing, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
+    """For the first screen: the confusion matrix, the labels with the lowest F1, or predictions against the truth; and pictures of
+    wrong rows, of the worst classes or with the largest errors.
+    """
+    competition, groups = prepared.competition, list[tuple[str, np.ndarray]]()
+    kind, names = competition.targets.kind, competition.classes
+    _, labels, predicted, scores = rows
+    if kind == "regression":
+        note = f"Dashed: equality; dotted: the mean of all rows. At most {MOST_POINTS:,} rows, evenly over the values."
+        drawing = truth_chart(labels, scores[:, 0].astype(np.float64), float(labels.mean()))
+        first: Block = Charts([drawing], note)
+        groups.append(("the true value and the prediction", wrong_rows(rows, kind, GROUPS * OF_GROUP)))
     else:
-        groups.append(("the true value and the prediction", wrong_rows(rows, "regression", GROUPS * OF_GROUP)))
-        note = "Dashed: equality; dotted: the mean of all rows."
-        drawing = truth_chart(targets, scores[:, 0].astype(np.float64), float(targets.mean()), 300)
+        class_figures = class_scores(labels, predicted, len(names))
+        if kind == "single":
+            matrix = confusion(labels, predicted, len(names))
+            mistakes = matrix.sum(0) + matrix.sum(1) - 2 * np.diag(matrix)
+            shown = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
+            note = "Down: the class; across: what it is taken for. Blue: right, orange: wrong."
+            if len(shown) < len(names):
+                note += f" Of {len(names)} classes the {len(shown)} with the most confusions; all are in the section Classes."
+            drawing = confusion_chart(matrix[np.ix_(shown, shown)], [names[int(n)] for n in shown], MATRIX_WIDTH)
+            first = Charts([drawing], note)
+        else:
+            lowest = [[names[one.number], f"{one.f1:.2f}", f"{one.rows:,}"] for one in class_figures[:MOST_CLASSES]]
+            first = Table(["label", "F1", "rows with it"], lowest, title="The labels with the lowest F1")
+        for score in [one for one in class_figures if one.f1 < 1][:GROUPS]:
+            c = score.number
+            actual, decided = (one[:, c] if kind == "multi" else one == c for one in (labels, predicted))
+            wrong = np.flatnonzero(actual != decided)
+            surest = wrong[np.argsort(-np.abs(scores[wrong, c] - actual[wrong]), kind="stable")][:OF_GROUP]
+            missed = int(actual[wrong].sum())
+            title = f"{names[c]}: F1 {score.f1:.2f}; {missed:,} of {counted(score.rows, 'row')} missed, "
+            groups.append((title + f"{counted(len(wrong) - missed, 'other')} taken for it", surest))
     tiles = [
         (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, kind) for n in chosen], pixels))
         for title, chosen in groups
         if len(chosen) and pixels is not None
     ]
-    pictures = [SideBySide("Worst labels" if kind == "multi" else "Largest errors", tiles)] if tiles else []
-    return [Charts([drawing], note), *pictures]
+    title = {"single": "Worst classes", "multi": "Worst labels", "regression": "Largest errors"}[kind]
+    return [first, *([SideBySide(title, tiles)] if tiles else [])]
 
 
 def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:

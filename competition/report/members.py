@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf, nan
-from typing import Any
+from math import nan
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from competition.config.digests import digest_of
+from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
@@ -21,12 +21,11 @@ from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import FEATURES_NOTE, TUNED, without_folder
 from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
-from competition.workspace.dependencies import fold_manifest_path, fold_model, views_manifest
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_folds
 
 MAX_CURVES = 4  # members with learning curves; the others are in the table only
-CLEARLY_LOWER = 0.95  # of a fold's last held-out loss: the share below which an earlier one is named
 CURVES_NOTE = (
     "Thick: mean of the folds; thin: each of them. The training loss is the mean over an epoch, of images and labels as they are trained "
     "on (augmented, mixed, smoothed); a held-out loss is of plain ones at the end of the epoch. Compare their course and not their level."
@@ -100,28 +99,27 @@ def members_section(
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
     growing = []
-    for title, model in ((title, model) for title, models in unfinished.items() for model in models):
-        done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
-        name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
-        growing.append(curve_charts(name, [model], metric))
+    for title, models in unfinished.items():
+        for model in models:
+            done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
+            name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
+            growing.append(curve_charts(name, [model], metric))
     if not models_of and not growing:
         return None
-    tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = []
     if models_of:
         trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
-        scores = scores_table(models_of, tuned_folds, trivial, metric)
-        blocks += [scores, effort_table(runs, models_of, params, spreads)]
-    if incomplete := [
-        f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
-    ]:
+        tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
+        blocks.append(scores_table(models_of, tuned_folds, trivial, metric))
+        blocks.append(models_table(runs, models_of, spreads))
+    missing = {name: folds - len(models_of.get(name, [])) for name in runs}
+    if incomplete := [f"{name} ({count})" for name, count in missing.items() if count]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
     curves = [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
     has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
     blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
-    return Section(
-        "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
-    )
+    sources = "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train"
+    return Section("members", "Members", sources, blocks)
 
 
 def scores_table(
@@ -134,30 +132,24 @@ def scores_table(
 
     tuned_folds: title -> these folds.  trivial: of every fold, what the trivial baseline answers and its score.
     """
-    folds = len(trivial)
+    folds = list(range(len(trivial)))
+    held_out = {name: {model.fold: model.held_out for model in models} for name, models in models_of.items()}
+    held_out["trivial baseline"] = {fold: score for fold, (_, score) in enumerate(trivial)}
     tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
-    honest = [fold for fold in range(folds) if fold not in tuned]
+    averaged = {f"mean of the folds' {metric}": folds}
+    if tuned and (honest := [fold for fold in folds if fold not in tuned]):
+        averaged[f"mean of {folds_text(honest)}"] = honest
     rows = []
-    held_out = [
-        (name, {model.fold: model.held_out for model in models}, set(tuned_folds[name]))
-        for name, models in models_of.items()
-    ]
-    baseline = ("trivial baseline", {fold: score for fold, (_, score) in enumerate(trivial)}, set[int]())
-    for name, scores, chosen in [*held_out, baseline]:
-        cells = [name]
-        for averaged in [list(range(folds)), honest] if tuned and honest else [list(range(folds))]:
-            if known := [fold for fold in averaged if fold in scores]:
-                mean = f"{number(float(np.mean([scores[fold] for fold in known])))}{TUNED * bool({*known} & chosen)}"
-                part = "" if len(known) == len(averaged) else f" ({len(known)} of {len(averaged)} folds)"
-                cells.append(f"{mean}{part}")
-            else:
-                cells.append("–")
+    for name, scores in held_out.items():
+        cells, chosen = [name], set(tuned_folds.get(name, ()))
+        for of_mean in averaged.values():
+            known = [fold for fold in of_mean if fold in scores]
+            mean = number(float(np.mean([scores[fold] for fold in known]))) if known else "–"
+            part = f" ({len(known)} of {len(of_mean)} folds)" if 0 < len(known) < len(of_mean) else ""
+            cells.append(f"{mean}{TUNED * bool({*known} & chosen)}{part}")
         cells.append(f"{number(min(scores.values()))} to {number(max(scores.values()))}")
-        each = (f"{number(scores[n])}{TUNED * (n in chosen)}" if n in scores else "–" for n in range(folds))
-        rows.append([*cells, *each])
-    columns = ["member", f"mean of the folds' {metric}"]
-    if tuned and honest:
-        columns.append(f"mean of {folds_text(honest)}")
+        cells += [f"{number(scores[n])}{TUNED * (n in chosen)}" if n in scores else "–" for n in folds]
+        rows.append(cells)
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
         "The spread over folds is not a standard error: folds share training rows. "
@@ -167,35 +159,29 @@ def scores_table(
         note += (
             f"{TUNED} The rows of that fold, or some rows of the mean, chose hyperparameters of the member: optimistic."
         )
-    columns += ["range", *(f"fold {n}" for n in range(folds))]
+    columns = ["member", *averaged, "range", *(f"fold {n}" for n in folds)]
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
 
 
-def effort_table(
-    runs: Mapping[str, Run],
-    models_of: Mapping[str, Sequence[TrainedFold]],
-    params: Params,
-    spreads: Mapping[str, float],
+def models_table(
+    runs: Mapping[str, Run], models_of: Mapping[str, Sequence[TrainedFold]], spreads: Mapping[str, float]
 ) -> Table:
+    """What the fold models of each member are, and how far their score depends on the seed."""
     rows = []
     for name, models in models_of.items():
-        member: dict[str, Any] = models[0].manifest.depends.get("member", {})
-        seconds = sum(float(model.manifest.result.get("seconds", 0)) for model in models)
-        views = [views_manifest(runs[name], params, model.fold) for model in models]
-        predicting = sum(float(manifest.result.get("seconds", 0)) for manifest in views if manifest)
-        weights = without_folder(str(member.get("weights", "?")))
-        epochs = sorted({int(model.manifest.result.get("epoch", len(model.history))) for model in models})
+        member, results = runs[name].member, [model.manifest.result for model in models]
+        epochs = [int(result.get("epoch", len(model.history))) for result, model in zip(results, models, strict=True)]
+        seconds = sum(float(result.get("seconds", 0)) for result in results)
+        spread = spreads.get(runs[name].name)
         rows.append(
-            [
-                name,
-                f"{member.get('architecture', '?')}, {member.get('image_size', '?')} px, weights {weights}",
-                f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
-                f"{seconds:,.0f} s",
-                f"{seconds / len(models):,.0f} s",
-                f"{predicting:,.0f} s",
-                f"{models[0].megabytes:,.2f} MB",
-                f"{spreads[runs[name].name]:.4f}" if runs[name].name in spreads else "not studied",
-            ]
+            {
+                "member": name,
+                "model": f"{member.architecture}, {member.image_size} px, weights {without_folder(str(member.weights))}",
+                "epoch": " to ".join(str(epoch) for epoch in sorted({min(epochs), max(epochs)})),
+                "training per fold model": f"{seconds / len(models):,.0f} s",
+                "weights": f"{models[0].megabytes:,.2f} MB",
+                "spread over seeds": "not studied" if spread is None else f"{spread:.4f}",
+            }
         )
     note = (
         "Epoch: the one whose weights are kept. Spread over seeds: standard deviation of the score over training seeds, everything else "
@@ -203,65 +189,55 @@ def effort_table(
     )
     if any(runs[name].member.head for name in models_of):
         note += f" {FEATURES_NOTE}"
-    columns = ["member", "model", "epoch", "training", "training per fold model", "predicting", "weights"]
-    return Table([*columns, "spread over seeds"], rows, 2, note)
+    return Table.of(rows, 2, note)
 
 
 def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block:
     """Training of a member over the epochs: losses in one picture, the metric in another; all folds together."""
     histories = [model.history for model in models]
-    scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
+    scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))
     if len(scores) < 2:
-        columns = {"loss": "training loss", "held_out_loss": "held-out loss", "held_out": f"held-out {metric}"}
-        means = {title: by_epoch(histories, column) for column, title in columns.items()}
+        means = {"training loss": losses, "held-out loss": held_out, f"held-out {metric}": scores}
         known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
-        folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
+        folds = counted(len(histories), "fold")
         text = f"There is no curve of a head, or of a single epoch; mean of {folds}: {', '.join(known)}."
         return Text([text], name=name)
     has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
-    mark_at = overfit.best if overfit is not None and overfit.is_clear else None
-    losses = {"training loss": by_epoch(histories, "loss")} | ({"held-out loss": held_out} if has_losses else {})
-    title = "loss: training and held-out" if has_losses else "training loss"
+    mark = overfit.best if overfit is not None and overfit.is_clear else None
     drawings = [legend(["training", "held-out"])] if has_losses or has_scores else []
-    if np.isfinite(losses["training loss"]).any():
-        drawings.append(epoch_chart(losses, title, None, mark_at, name))
+    if np.isfinite(losses).any():
+        lines = {"training loss": losses} | ({"held-out loss": held_out} if has_losses else {})
+        both = np.concatenate([line[np.isfinite(line)] for line in lines.values()])
+        drawings.append(epoch_chart(name, lines, axis_ends([both.min(), both.max()]), mark))
     if has_scores:
         finite = scores[np.isfinite(scores)]
-        # The low scores of the first epochs would compress the rest of the chart; low losses are the good ones.
-        is_score = metric in METRICS and METRICS[metric].sign > 0
-        lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
-        title = shortened(f"held-out {metric}", 40)
-        drawings.append(epoch_chart({title: scores}, title, lower_limit, mark_at, name, score_range(metric)))
+        low, high = float(finite.min()), float(finite.max())
+        if metric in METRICS and METRICS[metric].sign > 0 and len(finite) > 10:
+            low = float(np.quantile(finite, 0.2))  # those of the first epochs would compress the rest of the chart
+        ends = axis_ends([low, high], score_range(metric))
+        drawings.append(epoch_chart(name, {shortened(f"held-out {metric}", 40): scores}, ends, mark))
     note = (
         "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
         "`device.score_epochs: 6` scores them after six epochs."
     )
     if has_losses or has_scores:
-        note = overfitting_text(held_out, overfit, [model.fold for model in models])
-    results = [model.manifest.result for model in models]
-    scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
-    if scoring and whole:
-        note += f" Scoring up to 1,000 rows took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
+        note = overfitting_text(overfit)
     return Charts(drawings, note, name)
 
 
-def overfitting_text(held_out: np.ndarray, start: Overfitting | None, folds: Sequence[int]) -> str:
-    """Where the held-out loss starts to rise.  held_out: (E, K).  folds: the K numbers."""
+def overfitting_text(start: Overfitting | None) -> str:
+    """Where the held-out loss starts to rise."""
     if start is None:
         return "Whether it overfits is unknown: that needs the held-out loss of 2 folds after 3 epochs (device.score_epochs)."
-    rise = f"{start.rise:+.4f} ± {start.error:.4f}"
+    rise = f"{start.rise:+.4f} ± {start.error:.4f} (over folds)"
     if start.is_clear:
-        return (
-            f"Overfitting starts after epoch {start.best} of {start.last} (vertical line): by the end the held-out loss rises by "
-            f"{rise} (over folds)."
-        )
-    earlier = [fold for fold, loss in zip(folds, held_out.T) if np.nanmin(loss) < CLEARLY_LOWER * loss[-1]]
-    own = f" In {folds_text(earlier)} alone it was clearly lower before the end." if earlier else ""
-    lowest = f"in the mean of the folds the held-out loss is lowest after {{}}.{own}"
+        after = f"epoch {start.best} of {start.last} (vertical line)"
+        return f"Overfitting starts after {after}: by the end the held-out loss rises by {rise}."
+    lowest = "in the mean of the folds the held-out loss is lowest after"
     if start.best == start.last:
-        return f"No overfitting: {lowest.format('the last epoch')}"
-    return f"No clear overfitting: {lowest.format(f'epoch {start.best}, and {rise} (over folds) at the end')}"
+        return f"No overfitting: {lowest} the last epoch."
+    return f"No clear overfitting: {lowest} epoch {start.best}, and {rise} at the end."
 
 
 def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
@@ -289,32 +265,21 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
     return Overfitting(best + 1, rise, error, epochs, rise > 2 * error and best + 1 < epochs)
 
 
-def epoch_chart(
-    lines: Mapping[str, np.ndarray],
-    title: str,
-    lower_limit: float | None,
-    mark: int | None,
-    member: str,
-    limits: tuple[float, float] = (-inf, inf),
-) -> Markup:
-    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.  Held-out lines are dashed.
+def epoch_chart(member: str, lines: Mapping[str, np.ndarray], ends: tuple[float, float], mark: int | None) -> Markup:
+    """The mean over folds of each line, thick, and every fold, thin; a square or a dot at the end.  Held-out lines are dashed.
 
-    lines: name -> (E, K), NaN where unknown.  lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.
-    limits: of the quantity; the axis stays inside.
+    lines: name -> (E, K), NaN where unknown.  ends: of the axis; lower values are outside.  mark: epoch with a vertical line.
     """
-    values = np.concatenate([line[np.isfinite(line)] for line in lines.values()])
-    low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
+    title = " and ".join(lines)
     with chart(320, 220, (50, 14, 22, 34)) as drawing:
         axes = drawing.axes
-        axes.set_title(title)
-        axes.set_xlabel("epoch" if lower_limit is None else "epoch (the lowest fifth is below)")
+        axes.set(title=title, xlabel="epoch", ylim=ends)
         axes.set_xlim(1, max(*(len(line) for line in lines.values()), 2))
-        axes.set_ylim(axis_ends([low, high], limits))
         drawing.ticks(y=4)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if mark is not None:
             axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
-        ends = []
+        at_end = []
         for name, line in lines.items():
             known, epochs = np.isfinite(line), np.arange(1, len(line) + 1)
             colour, style, marker = ("c1", (0, (4, 2.5)), "s") if name.startswith("held-out") else ("c0", "solid", "o")
@@ -322,11 +287,8 @@ def epoch_chart(
                 x, y = epochs[known[:, fold]], line[known[:, fold], fold]
                 drawing.line(x, y, colour, linewidth=0.9, alpha=0.4, linestyle=style)
             at, means = epochs[known.any(1)], np.nanmean(line[known.any(1)], axis=1)
-            if len(at) > 1:
-                drawing.line(at, means, colour, "curve", name, linewidth=2.2, linestyle=style)
+            drawing.line(at, means, colour, "curve", name, linewidth=2.2, linestyle=style)
             tooltip = f"{name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
-            square = {"marker": marker, "markersize": 6, "markeredgewidth": 1, "zorder": 2}
-            drawing.dots(at[-1], means[-1], colour, "end", tooltip, **square)
-            ends.append(f"{name} {means[-1]:.4g}")
-        folds = next(iter(lines.values())).shape[1]
-        return drawing.markup(f"{member}: {title} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")
+            drawing.dots(at[-1], means[-1], colour, "end", tooltip, marker=marker, markersize=6)
+            at_end.append(f"{name} {means[-1]:.4g}")
+        return drawing.markup(f"{member}: {title} by epoch; at the end, mean over folds: {', '.join(at_end)}")

@@ -1,31 +1,29 @@
 """Confusion matrix, class scores, confused pairs, calibration bins and the most confident errors."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 BINS = 10  # of the confidence, of equal width
 
 
-@dataclass(frozen=True)
-class ClassScore:
+class ClassScore(NamedTuple):
     number: int
-    rows: int  # of the class
     f1: float
     precision: float
     recall: float
-    confused_with: int  # the wrong class predicted most often; -1 if there is none
-    confused_rows: int
+    rows: int  # of the class
+    predicted: int  # rows
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """Rows of similar confidence."""
 
     confidence: float  # mean probability of the most probable class
     accuracy: float
-    error: float  # standard error of the accuracy, smoothed as (hits + 1) / (rows + 2): not 0 for few rows
     rows: int
+    error: float  # standard error of the accuracy, smoothed as (hits + 1) / (rows + 2): not 0 for few rows
 
 
 def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
@@ -33,21 +31,21 @@ def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.nda
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
-def class_scores(table: np.ndarray) -> list[ClassScore]:
-    """Scores of all classes, worst F1 first, then the larger class.  table: (C, C) of `confusion`.
+def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: int) -> list[ClassScore]:
+    """Scores of all classes, the worst F1 first, then the larger class.
 
-    F1 of a class that is absent from labels and predictions is 0, as in the metric.
+    labels, predicted: (N,) int, or (N, C) bool of several labels. F1 of a class that is absent from both is 0, as in the metric.
     """
-    hits, actual, predicted = table.diagonal(), table.sum(1), table.sum(0)
-    wrong = table - np.diag(hits)
-    scores = []
-    for n in range(len(table)):
-        confused_with = int(wrong[n].argmax())
-        rows = int(wrong[n, confused_with])
-        f1 = 2 * hits[n] / max(actual[n] + predicted[n], 1)
-        precision, recall = hits[n] / max(predicted[n], 1), hits[n] / max(actual[n], 1)
-        scores.append(ClassScore(n, int(actual[n]), f1, precision, recall, confused_with if rows else -1, rows))
-    return sorted(scores, key=lambda score: (score.f1, -score.rows, score.number))
+    if labels.ndim == 2:
+        hits, actual, chosen = (one.sum(0) for one in (labels & predicted, labels, predicted))
+    else:
+        counted_labels = (labels[labels == predicted], labels, predicted)
+        hits, actual, chosen = (np.bincount(one, minlength=classes) for one in counted_labels)
+    f1 = 2 * hits / np.maximum(actual + chosen, 1)
+    precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(actual, 1)
+    columns = (range(classes), *(one.tolist() for one in (f1, precision, recall, actual, chosen)))
+    scores = [ClassScore(*figures) for figures in zip(*columns, strict=True)]
+    return sorted(scores, key=lambda score: (score.f1, -score.rows))
 
 
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
@@ -65,17 +63,13 @@ def reliability(labels: np.ndarray, probs: np.ndarray) -> tuple[list[Bin], float
 
     labels: (N,) int.  probs: (N, C).
     """
-    confidence, correct = probs.max(1), probs.argmax(1) == labels
-    bin_of_row = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    filled = []
-    for n in np.unique(bin_of_row):
-        in_bin = bin_of_row == n
-        rows, hits = int(in_bin.sum()), int(correct[in_bin].sum())
-        smooth = (hits + 1) / (rows + 2)
-        error = float(np.sqrt(smooth * (1 - smooth) / (rows + 2)))
-        filled.append(Bin(float(confidence[in_bin].mean()), hits / rows, error, rows))
-    error = sum(b.rows * abs(b.accuracy - b.confidence) for b in filled) / len(labels)
-    return filled, float(error)
+    table = pd.DataFrame({"confidence": probs.max(1), "accuracy": probs.argmax(1) == labels, "rows": 1})
+    groups = table.groupby(np.minimum((table["confidence"] * BINS).astype(int), BINS - 1))
+    bins = groups.agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
+    smooth = (bins["accuracy"] * bins["rows"] + 1) / (bins["rows"] + 2)
+    bins["error"] = np.sqrt(smooth * (1 - smooth) / (bins["rows"] + 2))
+    gap = float((bins["rows"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / len(labels))
+    return [Bin(*row) for row in bins.itertuples(index=False)], gap
 
 
 def most_confident_errors(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:

@@ -24,36 +24,29 @@ CREDIBLE_SHARE = 0.1  # of the rows: at most so many labels are believed to be w
 
 @dataclass(frozen=True)
 class Step:
-    """gain: in the metric's direction, greater is better; None = unknown.  at_most: an upper bound.
-
-    score: the score that gains, and the rows it is of.
-    """
+    """gain: in the metric's direction, greater is better; None = unknown.  basis: where it comes from.  at_most: an upper bound."""
 
     what: str
     command: str
     gain: float | None
     basis: str
     at_most: bool = False
-    score: str = "–"
 
 
 def next_steps_section(steps: Sequence[Step]) -> Section | None:
     """The steps with the largest gain first; None if there are none."""
     if not steps:
         return None
-    ordered = sorted(steps, key=lambda step: -np.inf if step.gain is None else step.gain, reverse=True)[:MOST]
-    rows, sentences = [], []
-    for step in ordered:
+    rows = []
+    for step in sorted(steps, key=lambda step: np.inf if step.gain is None else -step.gain)[:MOST]:
         gain = "unknown" if step.gain is None else f"{'at most ' if step.at_most else 'about '}{step.gain:+.4f}"
-        rows.append([step.what, step.command, step.basis, step.score, gain])
-    if any(step.gain is not None and step.at_most for step in ordered):
-        sentences.append('"At most" is what a perfect step would give: the score if all rows in question were right.')
-    if any(step.gain is not None and not step.at_most for step in ordered):
-        sentences.append('"About" is read off learning curves or scores of the same rows, so it is optimistic.')
-    if sentences and any(step.gain is None for step in ordered):
-        sentences.append("Unknown gains come last.")
-    columns = ["step", "how", "where the number comes from", "score that gains", "gain"]
-    return Section("next", "Next steps", "the sections below", [Table(columns, rows, 4, " ".join(sentences))])
+        rows.append([step.what, step.command, step.basis, gain])
+    note = (
+        '"At most" is what a perfect step would give: the score if all rows in question were right. "About" is read off learning curves '
+        "or scores of the same rows, so it is optimistic. Unknown gains come last."
+    )
+    table = Table(["step", "how", "where the number comes from", "gain"], rows, 3, note)
+    return Section("next", "Next steps", "the sections below", [table])
 
 
 def label_steps(
@@ -68,7 +61,7 @@ def label_steps(
         return []
     classes, steps = len(names), []
     score = metric.evaluate(labels, predicted, classes)
-    scored = f"the blend's honest score, {counted(len(labels), 'row')}"
+    scored = f"of the blend's honest score, {counted(len(labels), 'row')}"
     larger = "a larger image_size, " if has_larger_images else ""
     table = confusion(labels, predicted, classes)
     for a, b in largest_cells(np.triu(table + table.T, 1), 2):
@@ -76,18 +69,17 @@ def label_steps(
         perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
         what = f"tell {names[a]} and {names[b]} apart"
         how = f"more images of both, {larger}check their labels"
-        steps.append(
-            Step(what, how, perfect, f"{counted(int(wrong.sum()), 'confused row')} of this pair", True, scored)
-        )
+        basis = f"{counted(int(wrong.sum()), 'confused row')} of this pair, {scored}"
+        steps.append(Step(what, how, perfect, basis, True))
     if issues is not None:
         doubtful = np.isin(ids, issues["id"].to_numpy(str)) & (labels != predicted)
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
             basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
             is_credible = doubtful.mean() <= CREDIBLE_SHARE
-            basis += "" if is_credible else "; so many say more about the model than about the labels"
+            basis += f", {scored}" if is_credible else "; so many say more about the model than about the labels"
             possible = perfect if is_credible else None
-            steps.append(Step("correct wrong labels", "look at label_issues.png", possible, basis, True, scored))
+            steps.append(Step("correct wrong labels", "look at label_issues.png", possible, basis, True))
     else:
         steps.append(Step("look for wrong labels", "make label-issues", None, "no list of this blend yet"))
     return steps
@@ -97,10 +89,10 @@ def blend_steps(scores: Mapping[str, Any]) -> list[Step]:
     """Equal weights, where they are better than the fitted ones by more than noise.  scores: as in scores.json."""
     if (better := gain_of_equal_weights(scores)) is None:
         return []
-    basis = f"both honest scores, {gain(better)}; chosen afterwards, so optimistic"
-    scored = f"the blend's honest score, {counted(scores['honest_rows'], 'row')}"
+    rows = counted(scores["honest_rows"], "row")
+    basis = f"both honest scores, {rows}, {gain(better)}; chosen afterwards, so optimistic"
     command = 'make blend SET="blend.methods=[equal]"'
-    return [Step("mix the members with equal weights", command, better.value, basis, score=scored)]
+    return [Step("mix the members with equal weights", command, better.value, basis)]
 
 
 def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metric) -> list[Step]:
@@ -116,20 +108,20 @@ def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metri
             continue
         last = scores[-1] - scores[scored[-2]]
         error = float(last.std(ddof=1) / np.sqrt(len(last)))
-        start, rows = overfitting(losses), f"{name}'s held-out mean, all its rows"
+        start, rows = overfitting(losses), f"of {name}'s held-out mean, all its rows"
         if start is not None and start.is_clear:
             gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
             what, regularise = f"{name} overfits after epoch {start.best}", "more augmentation or dropout"
             if gain > 0:
-                how, basis = f"train.epochs={start.best}, {regularise}", "score at that epoch, over the last"
-                steps.append(Step(what, how, gain, basis, score=rows))
+                how, basis = f"train.epochs={start.best}, {regularise}", f"score at that epoch, over the last, {rows}"
+                steps.append(Step(what, how, gain, basis))
             else:
                 steps.append(Step(what, regularise, None, "by the held-out loss; the score does not fall with it"))
         elif last.mean() > 2 * error > 0:
             since = f"since epoch {scored[-2] + 1} it" if scored[-2] < len(scores) - 2 else "its last epoch"
-            basis = f"{since} still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
+            basis = f"{since} still gained {last.mean():+.4f} ± {error:.4f} (over folds), {rows}"
             how = f"train.epochs={round(len(scores) * 1.5)}"
-            steps.append(Step(f"train {name} longer", how, float(last.mean()), basis, score=rows))
+            steps.append(Step(f"train {name} longer", how, float(last.mean()), basis))
     return steps
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, is_doubted
@@ -13,18 +11,11 @@ from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.caveats import doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart
-from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
 from competition.report.labels_and_values import glance_blocks
-from competition.report.mistakes import class_scores, confusion
-from competition.report.page import Block, Charts, Figure, Section, SideBySide, Text
-from competition.report.pictures import row_tiles
+from competition.report.page import Charts, Figure, Section, Text
 from competition.report.terminal import Scores, folds_text, no_better_than_trivial, number, with_error
 from competition.submission import ledger
-
-WORST_CLASSES, PICTURES = 3, 2  # shown, and wrong rows of each
-# Of the matrix on the first screen: of more classes those with the most wrong rows.
-MATRIX_CLASSES, MATRIX_WIDTH = 12, 310.0
 
 
 @dataclass(frozen=True)
@@ -52,42 +43,11 @@ def verdict(scores: Scores) -> str:
 
 
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:
-    """The scores, and of single labels a small confusion matrix and the worst classes with their most confident errors; of
-    several labels, and of a regression, see `targets.glance_blocks`.
-
-    rows: the scored rows.  pixels: of the training rows in index order; None = no pictures.
-    """
-    names = prepared.competition.classes
-    blocks: list[Block] = [
-        Charts(charts.drawings, "Bars: one standard error. Hollow: on the rows it was chosen on, optimistic.")
-    ]
-    if rows is not None and prepared.competition.targets.kind == "single":
-        table = confusion(rows.labels, rows.predicted, len(names))
-        mistakes = table.sum(0) + table.sum(1) - 2 * np.diag(table)
-        chosen = np.sort(np.argsort(-mistakes, kind="stable")[:MATRIX_CLASSES])
-        note = "Down: the class; across: what it is taken for. Blue: right, orange: wrong."
-        if len(chosen) < len(names):
-            note += (
-                f" Of {len(names)} classes the {len(chosen)} with the most confusions; all are in the section Classes."
-            )
-        drawing = confusion_chart(table[np.ix_(chosen, chosen)], [names[int(n)] for n in chosen], MATRIX_WIDTH)
-        blocks.append(Charts([drawing], note))
-        (ids, labels, predicted, probs), groups = rows, []
-        worst = [one for one in class_scores(table) if one.f1 < 1][: WORST_CLASSES if pixels is not None else 0]
-        for score in worst:  # with wrong rows: of the class, or taken for it
-            wrong = np.flatnonzero(((labels == score.number) | (predicted == score.number)) & (labels != predicted))
-            shown = wrong[np.argsort(-probs[wrong, predicted[wrong]], kind="stable")][:PICTURES]
-            lines = [[f"✕ {names[predicted[n]]}", f"is {names[labels[n]]}", str(ids[n])] for n in shown]
-            missed = int((labels[wrong] == score.number).sum())
-            title = f"{names[score.number]}: F1 {score.f1:.2f}; {missed:,} of {counted(score.rows, 'row')} missed, "
-            title += f"{counted(len(wrong) - missed, 'other')} taken for it"
-            groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
-        if groups:
-            blocks.append(SideBySide("Worst classes", groups))
-    elif rows is not None:
-        blocks += glance_blocks(rows, prepared, pixels)
-    blocks.append(Text([charts.note]))
-    return Section("overview", "At a glance", "blend/scores.json, blend/honest_oof.npz · make predict", blocks)
+    """The scores, and of the scored rows what `glance_blocks` shows.  pixels: of the training rows in index order."""
+    scores = Charts(charts.drawings, "Bars: one standard error. Hollow: on the rows it was chosen on, optimistic.")
+    of_rows = glance_blocks(rows, prepared, pixels) if rows is not None else []
+    sources = "blend/scores.json, blend/honest_oof.npz · make predict"
+    return Section("overview", "At a glance", sources, [scores, *of_rows, Text([charts.note])])
 
 
 def score_kind(scores: Scores) -> str:
@@ -111,16 +71,15 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
-    note = f"on {counted(scores['honest_rows'], 'row')}{rows}"
+    notes = [
+        f"on {counted(scores['honest_rows'], 'row')}{rows}",
+        *doubts_of_folds(scores),
+        *no_better_than_trivial(scores),
+    ]
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
-        Figure(
-            f"{score_kind(scores)} {scores['metric']}",
-            honest,
-            "; ".join([note, *doubts_of_folds(scores), *no_better_than_trivial(scores)]),
-            main=True,
-        ),
+        Figure(f"{score_kind(scores)} {scores['metric']}", honest, "; ".join(notes), main=True),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
     if reason := without_expectation(scores):
@@ -153,54 +112,39 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.shares
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
-    notes = {
-        name: "identity view" if is_single else f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]
-    }
-    notes |= {name: f"{notes[name]}, not above trivial" for name in scores["no_better_members"]}
-    singles = {**scores["members"]}
+    points = []
+    for name, single in scores["members"].items():
+        note = "identity view" if is_single else f"weight {weights.get(name, 0.0):.2f}"
+        note += ", not above trivial" if name in scores["no_better_members"] else ""
+        if not is_single or single["score"] != scores["honest"]:
+            points.append(Point(name, single["score"], single["standard_error"], is_honest, note))
     if not is_single:
-        singles |= {"equal weights": scores["equal"], "best on the other folds": scores["best"]}
-        notes |= dict.fromkeys(("equal weights", "best on the other folds"), "baseline")
-    points = [
-        Point(name, single["score"], single["standard_error"], is_honest, notes[name])
-        for name, single in singles.items()
-        if not (is_single and name in scores["members"] and single["score"] == scores["honest"])
-    ]
+        for name, key in (("equal weights", "equal"), ("best on the other folds", "best")):
+            points.append(Point(name, scores[key]["score"], scores[key]["standard_error"], is_honest, "baseline"))
     if not is_single or scores["chosen_on"] != scores["honest"]:
         points.append(Point("blend, rows that chose it", scores["chosen_on"], None, False, "optimistic"))
+    kind = score_kind(scores)
     note = f"{next(iter(scores['members']))}, its views" if is_single else ""
-    points.append(Point(f"blend, {score_kind(scores)}", scores["honest"], scores["standard_error"], is_honest, note))
+    points.append(Point(f"blend, {kind}", scores["honest"], scores["standard_error"], is_honest, note))
     for one in test_scores:
         title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
         points.append(Point(title, one.score, None, True, "other rows: test", test=True))
     band = None if without_expectation(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
     ends += band or ()
-    note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)
+    trivial, width = scores["trivial"], max(ends) - min(ends)
+    rows, tuned = counted(scores["honest_rows"], "out-of-fold row"), scores.get("tuned_folds")
+    left_out = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned and is_honest else ""
+    note = f"Circles: the same {rows}{left_out}. A member's score is that of its identity view, for which nothing was chosen."
+    if not is_honest:
+        note += " All are hollow, because every row chose hyperparameters: optimistic."
+    if is_honest and kind == "honest":
+        note += " Quote the filled one of the blend."
+    if test_scores:
+        note += " Diamonds: test rows, a part of which scatters more than the shaded interval, which is for all."
     if min(ends) - width <= trivial["score"] <= max(ends) + width:
         points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
     else:
         score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
         note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
-    return Charts(score_chart(points, band, scores["metric"]), note)
-
-
-def score_note(scores: Scores, points: Sequence[Point]) -> str:
-    """What the marks of the score chart mean: those that it has, and no others."""
-    rows, tuned = f"{counted(scores['honest_rows'], 'out-of-fold row')}", scores.get("tuned_folds")
-    if scores.get("optimistic"):
-        sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
-    else:
-        without = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned else ""
-        sentences = [f"Circles: the same {rows}{without}."]
-    if any(point.test for point in points):
-        sentences.append(
-            "Diamonds: test rows, not comparable row by row; a part of them scatters more than the band, which is for all."
-        )
-    sentences.append(
-        "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
-    )
-    if not scores.get("optimistic") and not all(point.honest for point in points):
-        quoted = " Quote the filled one below it." if score_kind(scores) == "honest" else ""
-        sentences.append(f"The hollow point is the score on the rows everything was chosen on: optimistic.{quoted}")
-    return " ".join(sentences)
+    return Charts([score_chart(points, band, scores["metric"])], note)

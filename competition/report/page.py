@@ -7,7 +7,7 @@ their digests and pictures as data: URIs, and nothing else: no other script, no 
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,11 @@ class Table:
     note: str = ""
     folded: str = ""
     title: str = ""
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, str]], words: int = 1, note: str = "", title: str = "") -> "Table":
+        """A table of one or more rows that map the columns to their cells."""
+        return cls(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title)
 
 
 @dataclass(frozen=True)

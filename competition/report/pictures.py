@@ -115,11 +115,9 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
     pixels: (N, H, W, 3) uint8 of the training rows in index order.  runs: by title, those of the current parameters.
     """
     blocks: list[Block] = [Text([NO_PICTURES]) if pixels is None else class_samples(prepared, pixels)]
-    sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
+    sheets = [(title, run.folder / AUGMENTED) for title, run in runs.items() if (run.folder / AUGMENTED).is_file()]
     caption = "the start of its first training batch, augmented, with the largest target of each image"
-    blocks += [page.Image(sheet_uri(file), f"{title}: {caption}") for title, file in list(sheets.items())[:2]]
-    if not sheets:
-        blocks.append(Text(["No augmented batch: `make train` draws it for the members that it trains."]))
+    blocks += [page.Image(sheet_uri(file), f"{title}: {caption}") for title, file in sheets[:2]]
     return Section("samples", "Images", "cache, members/<member>/<run>/augmented.png · make train", blocks)
 
 

@@ -9,8 +9,9 @@ from markupsafe import Markup
 from competition.ensemble.predictions import positions
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
+from competition.report.charts import legend
 from competition.report.classes import HonestRows
-from competition.report.mistakes import confusion, most_confident_errors
+from competition.report.mistakes import most_confident_errors
 from competition.report.page import PointMap, Section
 from competition.report.pictures import row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, PointMark, chart, shortened
@@ -24,9 +25,7 @@ FEWEST_POINTS = 12
 MOST_PICTURES = 150
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge
 WIDTH, HEIGHT = 660.0, 540.0  # pixels
-NEAR = 45.0  # pixels between neighbours that decide where the name of a class stands
-ALL_COLOURED, COLOURED = 12, 8  # up to 12 classes have a colour each; of more, 8 have one
-COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ most
+COLOURED = 12  # classes, at most
 
 
 def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> tuple[str, np.ndarray] | None:
@@ -73,13 +72,11 @@ def map_section(
         right = np.flatnonzero(points.labels == points.predicted)
         pictured = np.concatenate([wrong, _evenly(right, points.labels, MOST_PICTURES - len(wrong))])
     numbers[pictured] = np.arange(len(pictured))
-    coloured = np.arange(len(names))
-    if len(names) > ALL_COLOURED:  # those with the most wrong rows, of them or taken for them
-        table = confusion(rows.labels, rows.predicted, len(names))
-        mistakes = table.sum(0) + table.sum(1) - 2 * np.diag(table)
-        most = np.argsort(-mistakes, kind="stable")[:COLOURED]
-        coloured = most[mistakes[most] > 0]
-    colours = {int(number): COLOUR_ORDER[n] for n, number in enumerate(coloured)}
+    # The classes with the most wrong rows, of them or taken for them.
+    is_wrong = rows.labels != rows.predicted
+    mistaken = np.concatenate([rows.labels[is_wrong], rows.predicted[is_wrong]])
+    coloured = np.argsort(-np.bincount(mistaken, minlength=len(names)), kind="stable")[:COLOURED]
+    colours = {int(number): n for n, number in enumerate(np.sort(coloured))}
     drawing = map_chart(points, places, numbers, names, colours)
     lines = []
     for n in pictured:
@@ -91,16 +88,19 @@ def map_section(
         sources = "features/*/features.npy, "
     else:
         near, sources = "rows with similar probabilities of the blend, fitted without their fold", ""
-    wrong_drawn, wrong_rows = (int((one.labels != one.predicted).sum()) for one in (points, rows))
-    right_drawn = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
-    some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right_drawn}" if len(drawn) < len(rows.ids) else ""
+    wrong_drawn, wrong_count = int((points.labels != points.predicted).sum()), int(is_wrong.sum())
+    right_drawn = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_count:,} right rows, evenly over the classes"
+    some = f"; {wrong_drawn:,} of {wrong_count:,} wrong and {right_drawn}" if len(drawn) < len(rows.ids) else ""
     of_colours = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
     note = (
         f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
         f"anything. Dots: right; crosses: wrong{some}. A cross has the colour of its own class: among dots of another class it looks "
         f"like that class, or its label is wrong.{of_colours}"
     )
-    block = PointMap(drawing, map_legend(names, colours), tiles, note)
+    keys = {names[number]: f"k{colour}" for number, colour in colours.items()}
+    if len(colours) < len(names):
+        keys[f"{'other' if colours else 'all'} classes"] = "grey"
+    block = PointMap(drawing, legend(keys, keys.values(), "dot"), tiles, note)
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
 
@@ -155,17 +155,13 @@ def map_chart(
 def name_classes(
     drawing: Chart, labels: np.ndarray, places: np.ndarray, names: Sequence[str], colours: dict[int, int]
 ) -> None:
-    """Write the name of each coloured class above its point with the most neighbours of the class and the fewest of others where
-    it covers no other name, the largest class first. At a point that is rather among other classes it would mislead.
-    """
+    """Write the name of each coloured class above the point nearest to the median of its points whose name covers no other."""
     pixels = drawing.axes.transData.transform(places) * 72 / drawing.figure.dpi
-    near = ((pixels[:, None] - pixels) ** 2).sum(-1) < NEAR**2
     taken: list[tuple[float, float, float]] = []  # middle and width of the names
-    for number in sorted(colours, key=lambda one: (-(labels == one).sum(), one)):
-        text, is_own = shortened(names[number], 24), labels == number
-        own, width = np.flatnonzero(is_own), 8.5 * len(text)
-        lead = near[own] @ np.where(is_own, 1, -1)
-        for n in own[np.argsort(-lead, kind="stable")][: len(own) // 2 + 1]:
+    for number in colours:
+        text, own = shortened(names[number], 24), np.flatnonzero(labels == number)
+        width, distances = 8.5 * len(text), np.linalg.norm(places[own] - np.median(places[own], axis=0), axis=1)
+        for n in own[np.argsort(distances, kind="stable")]:
             x, y = float(np.clip(pixels[n, 0], width / 2 + 8, WIDTH - width / 2 - 8)), float(pixels[n, 1])
             if not any(abs(x - a) < (width + other) / 2 and abs(y - b) < 20 for a, b, other in taken):
                 taken.append((x, y, width))
@@ -174,12 +170,3 @@ def name_classes(
                 name = drawing.axes.annotate(text, places[n], offset, textcoords="offset points", **style)
                 drawing.mark(name, "name")
                 break
-
-
-def map_legend(names: Sequence[str], colours: dict[int, int]) -> Markup:
-    """The coloured classes, and the grey ones if there are any."""
-    key = Markup('<span class="key dot"><i class="{}"></i>{}</span>')
-    keys = [key.format(f"k{colour}", names[number]) for number, colour in colours.items()]
-    if len(colours) < len(names):
-        keys.append(key.format("grey", f"{'other' if colours else 'all'} classes"))
-    return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))

@@ -19,13 +19,10 @@ from competition.workspace.ensemble_inputs import EnsembleInputs
 
 def diversity_json(values: Diversity) -> dict[str, object]:
     """For JSON: undefined values, such as the error correlation of a member without errors, are null."""
-    fields = asdict(values)
-    for name, value in fields.items():
-        if isinstance(value, np.ndarray):
-            fields[name] = value.astype(object)
-            fields[name][~np.isfinite(value)] = None
-            fields[name] = fields[name].tolist()
-    return fields
+    return {
+        name: np.where(np.isfinite(value), value, np.array(None)).tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(values).items()
+    }
 
 
 def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, object]:

@@ -32,13 +32,9 @@ class SharedRows:
 
     def notes(self) -> list[str]:
         """One sentence per kind of excluded rows."""
-        notes = []
-        if self.unknown:
-            notes.append(f"{counted(self.unknown, 'row')} excluded: no longer in the prepared data")
-        if self.tuned:
-            notes.append(
-                f"{counted(self.tuned, 'row')} excluded: hyperparameters of one of the blends were chosen on them"
-            )
+        choice = "hyperparameters of one of the blends were chosen on them"
+        excluded = {"no longer in the prepared data": self.unknown, choice: self.tuned}
+        notes = [f"{counted(count, 'row')} excluded: {reason}" for reason, count in excluded.items() if count]
         if self.optimistic:
             names = " and ".join(self.optimistic)
             notes.append(

@@ -7,8 +7,7 @@ import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
-from competition.report.charts import public_score_chart
-from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.page import Block, Section, Table, Text
 from competition.report.repeated_choices import on_same_rows
 from competition.report.terminal import plus_minus
 from competition.submission import ledger
@@ -38,81 +37,67 @@ def leaderboard_section(
             "No submission yet; `make predict` writes one." if has_test else "No test images, so nothing is submitted."
         )
         return Section("leaderboard", TITLE, SOURCES, [Text([text])])
-    blocks: list[Block] = []
     metric = rows[-1].entry.metric
     scored = [row for row in rows if row.public_score is not None and row.entry.metric == metric]
+    text = (
+        "No submission has a public score of Kaggle, so nothing is compared with the leaderboard. "
+        "`make submit` sends the newest submission and waits for its score."
+    )
     if scored:
-        blocks += correlation_blocks(scored, public_share)
-    else:
-        text = "No submission has a public score of Kaggle, so nothing is compared with the leaderboard."
-        blocks.append(Text([f"{text} `make submit` sends the newest submission and waits for its score."]))
-    choices = choose_two(rows, changed)
-    cells = []
+        text = correlation_text(scored, public_share)
+    choices, cells = choose_two(rows, changed), []
     for row, why in choices:
         entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
         honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
         public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
-        cells.append([entry.file, why, honest, public])
+        columns = {"select": entry.file, "why": why, "honest (training rows)": honest}
+        cells.append({**columns, "public (other rows: test)": public})
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     first = choices[0][0]
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
-        verb = "does" if elsewhere == 1 else "do"
         note += (
-            f" {elsewhere} of {len(rows)} submissions {verb} not compare with {first.entry.digest[:4]}: the honest score is on other rows, "
+            f" {elsewhere} of {len(rows)} submissions do not compare with {first.entry.digest[:4]}: the honest score is on other rows, "
             "by another metric, optimistic or doubted."
         )
     if len(choices) < 2 and (other := best_elsewhere(rows, first)) is not None:
         pair = f"A={first.entry.digest[:8]} B={other.entry.digest[:8]}"
-        compared = f"{other.entry.digest[:4]} with {first.entry.digest[:4]}"
-        note += f" `make compare-blends {pair}` compares {compared} on their common rows."
+        note += f" `make compare-blends {pair}` compares {other.entry.digest[:4]} with {first.entry.digest[:4]} on their common rows."
     elif len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
-    columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
-    blocks.append(Table(columns, cells, 2, note, title="Which two submissions to select"))
-    return Section("leaderboard", TITLE, SOURCES, blocks)
+    table = Table.of(cells, 2, note, title="Which two submissions to select")
+    return Section("leaderboard", TITLE, SOURCES, [Text([text]), table])
 
 
-def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[Block]:
-    """Honest against public scores with the interval expected by chance, and their rank correlation."""
-    points, outside = [], 0
+def correlation_text(rows: Sequence[ledger.Row], public_share: float) -> str:
+    """How many public scores are outside the interval expected by chance, and the rank correlation with the honest scores."""
+    honest, public, outside = [], [], 0
     for row in rows:
-        band = ledger.noise_band(row.entry, public_share)
-        honest, public = row.entry.honest_score, row.public_score
-        if band is None or honest is None or public is None:
-            continue
-        low, high = honest + band[0], honest + band[1]
-        outside += not low <= public <= high
-        points.append((row.entry.digest[:8], honest, row.entry.standard_error or 0.0, public, low, high))
-    if not points:
-        return []
-    # Spearman's rank correlation of all points, which come first, and of resamples.
-    draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
-    draws = np.vstack([np.arange(len(points)), draws])
-    drawn = (pd.DataFrame(np.array([point[n] for point in points])[draws]) for n in (1, 3))
-    honest_ranks, public_ranks = (scores.rank(axis=1) for scores in drawn)
-    rho, *values = honest_ranks.corrwith(public_ranks, axis=1)
-    if len(points) < ENOUGH:
-        correlation = f"A rank correlation needs {ENOUGH} of them."
-    elif not np.isfinite(rho):
+        band, score, public_score = ledger.noise_band(row.entry, public_share), row.entry.honest_score, row.public_score
+        if band is not None and score is not None and public_score is not None:
+            outside += not score + band[0] <= public_score <= score + band[1]
+            honest.append(score)
+            public.append(public_score)
+    if not honest:
+        return "No public score has an interval that is expected by chance."
+    count, correlation = len(honest), f"A rank correlation needs {ENOUGH} of them."
+    if count >= ENOUGH:
+        # Spearman's rank correlation of all points, which come first, and of resamples.
+        draws = np.vstack([np.arange(count), np.random.default_rng(0).integers(0, count, (RESAMPLES, count))])
+        ranks = [pd.DataFrame(np.array(scores)[draws]).rank(axis=1) for scores in (honest, public)]
+        rho, *values = ranks[0].corrwith(ranks[1], axis=1)
         correlation = "Their rank correlation is undefined: all scores of one kind are equal."
-    else:
-        low, high = np.nanquantile(values, [0.025, 0.975])
-        interval = f"bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)}"
-        correlation = f"Rank correlation {rho:+.2f} ({interval})."
-    sizes = sorted({row.entry.oof_rows for row in rows})
+        if np.isfinite(rho):
+            low, high = np.nanquantile(values, [0.025, 0.975])
+            interval = f"bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {count}"
+            correlation = f"Rank correlation {rho:+.2f} ({interval})."
     text = (
-        f"{counted(len(points), 'submission')} with a public score; {outside} of them {'is' if outside == 1 else 'are'} "
-        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation}"
+        f"{counted(count, 'submission')} with a public score; {outside} of them {'is' if outside == 1 else 'are'} outside the interval "
+        f"expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation}"
     )
-    if len(sizes) > 1:
+    if len(sizes := sorted({row.entry.oof_rows for row in rows})) > 1:
         text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
-    note = (
-        "Across: the honest score with its standard error, on training rows. Up: the public score, on test rows. Shaded: where chance "
-        f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
-        "where they do not fit."
-    )
-    return [Text([text]), Charts([public_score_chart(points, rows[-1].entry.metric)], note)]
+    return text
 
 
 def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
@@ -154,12 +139,11 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[tuple[ledge
     is_alone = best_elsewhere(rows, first) is None
     if not others:
         return [(first, ("the only submission" if is_alone else "the only submission on these rows") + doubt)]
-    within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
-    chosen = (first, f"the best honest score; {within} within its standard error")
+    chosen = (first, f"the best honest score; {counted(len(near), 'other')} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
     if public:
-        best = max(public, key=lambda pair: pair[0])[1]
-        return [chosen, (best, "the best public score among those within one standard error of the first")]
+        _, row = max(public, key=lambda pair: pair[0])
+        return [chosen, (row, "the best public score among those within one standard error of the first")]
     shares = [(share, row) for row in near if (share := changed(first.entry.file, row.entry.file)) is not None]
     if shares:
         share, row = max(shares, key=lambda pair: pair[0])
@@ -186,19 +170,15 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, metric: str,
     if not rows:
         return None
     table = ledger.table(rows, public_share, metric)
-    note = "cv and honest: on training rows; cv on those the blend was chosen on."
     columns = list(table[0])
-    if any(row.entry.test_rows or row.public_score is not None for row in rows):
-        note += (
-            " public and private: on test rows. gap: public minus honest. noise: 95 % interval of the gap by chance, "
-            f"if {public_share:.0%} of the test rows count (kaggle.public_share)."
-        )
-    else:  # there is nothing that they could be of
-        columns = [name for name in columns if name not in ("public", "private", "gap", "noise")]
-    cells = [[line[name] for name in columns] for line in reversed(table)]
-    note = f"{note} {ledger.honest_rows_text(rows)}".rstrip()
+    note = (
+        "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test rows. gap: public minus "
+        f"honest. noise: 95 % interval of the gap by chance, if {public_share:.0%} of the test rows count (kaggle.public_share). "
+        f"{ledger.honest_rows_text(rows)}"
+    ).rstrip()
+    cells = [list(line.values()) for line in reversed(table)]
     blocks: list[Block] = [Table(columns, cells, columns.index("cv"), note)]
     if looks:
-        opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
+        opened = f"The private solution was opened {counted(looks, 'time')} (make grade): "
         blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
     return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)

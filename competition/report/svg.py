@@ -20,7 +20,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-import numpy as np
 from markupsafe import Markup
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         left, right, top, bottom = margins
-        self.width, self.height, self._left = width, height, left
+        self.width, self.height = width, height
         self.figure = Figure(figsize=(width / 72, height / 72))
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         self.axes = self.figure.add_axes(box, facecolor="none")
@@ -102,30 +101,6 @@ class Chart:
             self._points[f"mark{len(self._marks)}"] = points
             self.dots(x, y, colour, css_class, **style)
 
-    def name_points(
-        self, places: np.ndarray, names: Sequence[str], widths: Sequence[float], size: float, named: int = 0
-    ) -> None:
-        """Write the names of the first points where they touch neither another name or point nor the ends of the chart.
-
-        places: (n, 2) data coordinates.  widths: of the names in pixels.  size: of the font.  named: so many of them are named
-        in any case.
-        """
-        pixels = self.axes.transData.transform(places) * 72 / self.figure.dpi
-        height, radius = 14.0, 5.0
-        taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in pixels]
-        for n, ((x, y), name, width) in enumerate(zip(pixels, names, widths)):
-            free = []
-            for dx, dy in ((6.0, 5.0), (6.0, -16.0), (-6.0 - width, 5.0), (-6.0 - width, -16.0)):
-                box = (x + dx, y + dy, x + dx + width, y + dy + height)
-                touches = any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken)
-                if not touches and self._left <= box[0] and box[2] <= self.width - 4:
-                    free.append(((dx, dy), box))
-            if free:
-                taken.append(free[0][1])
-            if free or n < named:
-                offset = free[0][0] if free else (6.0, 5.0)
-                self.axes.annotate(name, places[n], offset, textcoords="offset points", size=size)
-
     def ticks(self, **counts: int) -> None:
         """Grid lines and labels at about so many round values of the axes x and y."""
         from matplotlib.ticker import MaxNLocator
@@ -146,7 +121,7 @@ class Chart:
         self.axes.xaxis.set_minor_locator(NullLocator())
         self.axes.grid(axis="x")
 
-    def markup(self, label: str, css_class: str = "") -> Markup:
+    def markup(self, label: str) -> Markup:
         """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""
         out = io.StringIO()
         self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
@@ -155,7 +130,7 @@ class Chart:
             if not child.tag.endswith("}g") and not any("clipPath" in part.tag for part in child):
                 root.remove(child)  # metadata and a style sheet that would apply to the whole page
         # Ids must not refer to another chart, which may not be shown.
-        prefix = f"c{zlib.crc32(f'{label} {css_class} {out.getvalue()}'.encode()):08x}-"
+        prefix = f"c{zlib.crc32(f'{label} {out.getvalue()}'.encode()):08x}-"
         for element in root.iter():
             if points := self._points.get(element.get("id", "")):  # the group of a line
                 markers = [marker for marker in element.iter() if marker.tag.endswith("}use")]
@@ -182,8 +157,6 @@ class Chart:
             element.attrib = attributes
         size = f"0 0 {self.width:.0f} {self.height:.0f}"
         root.attrib = {"viewBox": size, "width": f"{self.width:.0f}", "role": "img", "aria-label": label}
-        if css_class:
-            root.attrib["class"] = css_class
         return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
 
 

@@ -7,7 +7,6 @@ The charts show what optuna.visualization shows, in the colours of the page and 
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,26 +35,6 @@ SIZE, MARGINS = (320, 220), (56, 14, 22, 34)  # pixels
 OUTLIER = 3.0  # interquartile ranges below the lower quartile from which a score is drawn at the edge of its chart
 MOST_TICKS = 4
 MOST_SLICES = 12  # searched parameters with a chart
-
-
-@dataclass(frozen=True)
-class ScoredTrial:
-    """A complete trial."""
-
-    number: int
-    score: float  # as the metric shows it
-    values: Mapping[str, Choice]  # parameter -> value
-    is_own: bool  # tried the member's own values
-
-
-@dataclass(frozen=True)
-class ScoreAxis:
-    """The axis of scores of all charts of a study.  sign: -1 if lower is better."""
-
-    metric: str
-    sign: int
-    low: float
-    high: float
 
 
 def tuning_section(workspace: Workspace) -> Section | None:
@@ -102,8 +81,7 @@ def _member_blocks(name: str, result: Path, params: Params, metric: str) -> list
         return [Text([*lines, missing], name=name)]
     # A study that was continued has trials that did not take part in this choice.
     trials = [trial for trial in study.get_trials(deepcopy=False) if str(trial.number) in best["tried"]]
-    complete = [trial for trial in trials if trial.state.name == "COMPLETE" and isfinite(trial.values[0])]
-    scored = [ScoredTrial(one.number, sign * one.values[0], one.params, origin_of(one) == 0) for one in complete]
+    scored = [trial for trial in trials if trial.state.name == "COMPLETE" and isfinite(trial.values[0])]
     importances = _importances(trials)
     lines.append(importance_line(importances, len(scored)))
     rows = []
@@ -118,7 +96,7 @@ def _member_blocks(name: str, result: Path, params: Params, metric: str) -> list
     table = Table(columns, rows, 2, folded=counted(len(rows), "trial"))
     if not scored:
         return [Text(lines, name=name), table]
-    return [Text(lines, name=name), study_charts(trials, scored, importances, metric), table]
+    return [Text(lines, name=name), study_charts(scored, importances, metric), table]
 
 
 def _importances(trials: Sequence["FrozenTrial"]) -> dict[str, float]:
@@ -149,74 +127,59 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     if not importances or sum(importances.values()) == 0:
         return "No parameter distinguishes good trials from bad ones, so none of them is worth a longer search."
     worth = [f"{key} ({share:.0%})" for key, share in importances.items() if share >= LITTLE]
-    little = [key for key, share in importances.items() if share < LITTLE]
+    hardly = ", ".join(key for key, share in importances.items() if share < LITTLE) or "none"
     rough = "" if complete >= MANY else f", a rough guide with fewer than {MANY}"
-    hardly = f"; hardly: {', '.join(little)}" if little else ""
     return (
-        f"Worth searching: {', '.join(worth)}{hardly}, by their share in what distinguishes good trials "
+        f"Worth searching: {', '.join(worth)}; hardly: {hardly}, by their share in what distinguishes good trials "
         f"({complete} complete trials{rough})."
     )
 
 
-def study_charts(
-    trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], importances: Mapping[str, float], metric: str
-) -> Charts:
-    """The charts of a study, and what their marks mean: those that they have, and no others.
+def study_charts(trials: Sequence["FrozenTrial"], importances: Mapping[str, float], metric: str) -> Charts:
+    """The score of each trial by its number and by every searched parameter.
 
-    trials: Optuna's.  scored: the complete ones with a finite score, one or more.
+    trials: the complete ones with a finite score, one or more.
     """
-    # The axis holds all scores but those far below the others, such as trials that learned nothing.
-    sign = metric_named(metric).sign
-    scores = np.sort([sign * trial.score for trial in scored])
-    lower, upper = np.quantile(scores, [0.25, 0.75])
-    inside = scores[scores >= lower - OUTLIER * (upper - lower)]
-    axis = ScoreAxis(metric, sign, *axis_ends([sign * float(inside[0]), sign * float(inside[-1])], score_range(metric)))
-    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
-    keys = [*importances, *(key for key in distributions if key not in importances)]
-    logs = {key for key, one in distributions.items() if getattr(one, "log", False)}
-    charts = [trials_chart("", scored, False, axis)]
+    # The axis holds all scores but those far below the others, such as of trials that learned nothing.
+    values = np.array([trial.values[0] for trial in trials])
+    lower, upper = np.quantile(values, [0.25, 0.75])
+    inside = metric_named(metric).sign * values[values >= lower - OUTLIER * (upper - lower)]
+    ends = axis_ends([float(inside.min()), float(inside.max())], score_range(metric))
+    keys = list(dict.fromkeys([*importances, *(key for trial in trials for key in trial.params)]))
+    charts = [trials_chart("", trials, metric, ends)]
     for key in keys[:MOST_SLICES]:
-        if having := [trial for trial in scored if key in trial.values]:
-            charts.append(trials_chart(key, having, key in logs, axis))
-    marks = ["Gold: the best trial."]
-    if any(trial.is_own for trial in scored):
-        marks.append("◆ the member's own values.")
-    if any(not axis.low <= trial.score <= axis.high for trial in scored):
-        marks.append(f"{'▼' if axis.sign > 0 else '▲'} a score too far off for the axis; the table has it.")
+        charts.append(trials_chart(key, [trial for trial in trials if key in trial.params], metric, ends))
+    note = "Gold: the best trial. ◆ the member's own values. A score too far off for the axis is at its end; the table has it."
     if len(keys) > MOST_SLICES:
-        marks.append(f"Charts of the {MOST_SLICES} most important of {len(keys)} parameters.")
-    return Charts(charts, " ".join(marks))
+        note += f" Charts of the {MOST_SLICES} most important of {len(keys)} parameters."
+    return Charts(charts, note)
 
 
-def trials_chart(key: str, trials: Sequence[ScoredTrial], is_log: bool, axis: ScoreAxis) -> Markup:
+def trials_chart(key: str, trials: Sequence["FrozenTrial"], metric: str, ends: tuple[float, float]) -> Markup:
     """The score of each trial by the value of a searched parameter; key "": by its number, with the best score so far as a line.
 
-    Gold: the best trial; a diamond: the own values; a triangle at the edge: an outlier.
+    ends: of the axis.
     """
-    best = max(trials, key=lambda trial: axis.sign * trial.score)
-    title = f"{axis.metric} by {key}" if key else f"{axis.metric} of each trial"
+    values, sign = np.array([trial.values[0] for trial in trials]), metric_named(metric).sign
+    best, scores = int(values.argmax()), sign * values
+    title = f"{metric} by {key}" if key else f"{metric} of each trial"
     with chart(*SIZE, MARGINS) as drawing:
-        drawing.axes.set(title=title, xlabel=key or "trial", ylim=(axis.low, axis.high))
+        drawing.axes.set(title=title, xlabel=key or "trial", ylim=ends)
         drawing.ticks(y=4)
-        places = _value_axis(drawing, [trial.values[key] if key else trial.number for trial in trials], is_log)
+        is_log = bool(key) and getattr(trials[0].distributions[key], "log", False)
+        places = _value_axis(drawing, [trial.params[key] if key else trial.number for trial in trials], is_log)
         if not key:
-            best_so_far = axis.sign * np.maximum.accumulate([axis.sign * trial.score for trial in trials])
-            steps = np.clip(best_so_far, axis.low, axis.high)
+            steps = np.clip(sign * np.maximum.accumulate(values), *ends)
             drawing.line(places, steps, "soft", "curve", "the best score so far", drawstyle="steps-post", linewidth=1.2)
-        inset = 0.03 * (axis.high - axis.low)
-        for place, trial in zip(places, trials, strict=True):
-            is_inside = axis.low <= trial.score <= axis.high
-            shape = "D" if trial.is_own else "o" if is_inside else "v" if axis.sign > 0 else "^"
-            height = trial.score if is_inside else float(np.clip(trial.score, axis.low + inset, axis.high - inset))
-            names = {"the best": trial is best, "the member's own values": trial.is_own}
-            notes = ", ".join(name for name, holds in names.items() if holds)
-            tooltip = f"trial {trial.number}{f' ({notes})' if notes else ''}: {trial.score:.4f}"
-            colour, style = ("gold", {"alpha": 1, "zorder": 4}) if trial is best else ("c0", {"alpha": 0.75})
-            drawing.dots(place, height, colour, "dot", tooltip, marker=shape, **style)
-        value = f" with {format_value(best.values[key])}" if key else ""
-        return drawing.markup(
-            f"{title}: {len(trials)} trials; the best is {best.score:.4f} in trial {best.number}{value}"
-        )
+        for n, (place, trial) in enumerate(zip(places, trials, strict=True)):
+            is_own, note = origin_of(trial) == 0, " (the best)" if n == best else ""
+            note += " (the member's own values)" if is_own else ""
+            colour, style = ("gold", {"alpha": 1, "zorder": 4}) if n == best else ("c0", {"alpha": 0.75})
+            height, tooltip = np.clip(scores[n], *ends), f"trial {trial.number}{note}: {scores[n]:.4f}"
+            drawing.dots(place, height, colour, "dot", tooltip, marker="D" if is_own else "o", **style)
+        value = f" with {format_value(trials[best].params[key])}" if key else ""
+        number = trials[best].number
+        return drawing.markup(f"{title}: {len(trials)} trials; the best is {scores[best]:.4f} in trial {number}{value}")
 
 
 def _value_axis(drawing: Chart, values: Sequence[Choice], is_log: bool) -> list[float]:

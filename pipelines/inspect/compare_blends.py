@@ -52,8 +52,7 @@ def run(job: Job) -> None:
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
     if retrained:
-        names, measured = ", ".join(retrained), " (spreads: measured with the current parameters)" if spreads else ""
-        job.echo(f"  members with different fold models: {names}{measured}")
+        job.echo(f"  members with different fold models: {', '.join(retrained)}")
     label_of = dict(zip(rows.ids, rows.labels))
     changes = []
     for row_id, old, new in changed_rows(rows.ids, before, after, metric.target):

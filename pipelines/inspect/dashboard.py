@@ -6,7 +6,6 @@ from wsgiref.simple_server import make_server
 
 from competition.config.errors import UserError
 from competition.tuning.storage import open_storage
-from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
@@ -25,10 +24,7 @@ def run(job: Job) -> None:
     storage, source = job.params.tune.storage, "tune.storage"
     newest = Path()
     if not storage:
-        names = selected_members(job)
-        results = {name: tuning_result_path(job.work, name, tuning_dependencies(job.workspace, name)) for name in names}
-        journals = [path for path in (file.with_name("study.log") for file in results.values()) if path.is_file()]
-        journals = journals or [path for name in names for path in job.path("tune", name).glob("*/study.log")]
+        journals = [path for name in selected_members(job) for path in job.path("tune", name).glob("*/study.log")]
         if not journals:
             raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
         newest = max(journals, key=lambda path: path.stat().st_mtime)

@@ -162,14 +162,10 @@ def kaggle(job: Job) -> Iterator[Finding]:
 
 def disk(job: Job) -> Iterator[Finding]:
     free = shutil.disk_usage(job.work).free / 1e9
-    what = f"{free:.1f} GB free for {display_path(job.work)}"
-    if job.path("data", "manifest.json").exists():
-        yield Finding(what)  # see decoded_images
-        return
     small = job.params.competition.adapter in ("digits", "noisy_digits") or job.params.competition.miniature > 0
-    need = 1.0 if small else DISK_GIGABYTES
+    need = 0.0 if job.path("data", "manifest.json").exists() else 1.0 if small else DISK_GIGABYTES  # see decoded_images
     fix = f"about {need:.0f} GB are needed: free some space, or link work/ to a larger disk" if free < need else ""
-    yield Finding(what, fix)
+    yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
 
 
 def members_to_make(job: Job) -> dict[str, Member]:
@@ -185,11 +181,10 @@ def memory(job: Job) -> Iterator[Finding]:
     if available is None:
         return
     trained = {name: member for name, member in members_to_make(job).items() if member.head is None}
-    for name, member in trained.items():
-        if warning := memory_warning(name, member, available):
-            yield Finding(warning, unsure=True)
-    most = max((training_bytes(member) for member in trained.values()), default=0)
-    batches = f", batches take up to {most / 1e9:.1f} GB on a CPU, without the network" if trained else ""
+    warnings = [memory_warning(name, member, available) for name, member in trained.items()]
+    yield from (Finding(warning, unsure=True) for warning in warnings if warning)
+    most = max((training_bytes(member) for member in trained.values()), default=0) / 1e9
+    batches = f", batches take up to {most:.1f} GB on a CPU, without the network" if trained else ""
     yield Finding(f"{available / 1e9:.1f} GB of memory available{batches}")
 
 
@@ -199,15 +194,11 @@ def decoded_images(job: Job) -> Iterator[Finding]:
     usable, rows = usable_bytes(budget), job.prepared.index["part"].isin(("train", "external", "test")).sum()
     for size in sorted({member.image_size for member in members_to_make(job).values()}):
         need = int(rows) * size * size * 3
-        what = f"decoded images of {size} px take {need / 1e9:.1f} GB"
-        if need <= max(usable, budget.ram):
-            yield Finding(f"{what}, {usable / 1e9:.1f} GB may be used on disk")
-        else:
-            yield Finding(
-                f"{what}, only {usable / 1e9:.1f} GB may be used on disk: every epoch will decode what does not fit; a larger "
-                "cache.disk_gigabytes, or cache.folder on a larger disk, avoids it",
-                unsure=True,
-            )
+        fits = need <= max(usable, budget.ram)
+        what = f"decoded images of {size} px take {need / 1e9:.1f} GB, {usable / 1e9:.1f} GB may be used on disk"
+        if not fits:
+            what += ": every epoch decodes what does not fit; a larger cache.disk_gigabytes, or cache.folder on a larger disk, avoids it"
+        yield Finding(what, unsure=not fits)
 
 
 def data(job: Job) -> Iterator[Finding]:
@@ -243,14 +234,14 @@ def data(job: Job) -> Iterator[Finding]:
 
 def storage(job: Job) -> Iterator[Finding]:
     """Check that storage.bucket is readable, if there is one."""
-    bucket, settings = job.params.storage.bucket, job.params.storage
-    if not bucket:
-        yield Finding("the local disk")
-        return
+    settings = job.params.storage
     try:
-        yield Finding(f"{bucket}: {locations.try_place(bucket, os.environ, settings.seconds)}")
+        place = (
+            locations.try_place(settings.bucket, os.environ, settings.seconds) if settings.bucket else "the local disk"
+        )
+        yield Finding(f"{settings.bucket} {place}".strip())
     except UserError as user_error:
-        yield Finding(bucket, str(user_error))
+        yield Finding(settings.bucket, str(user_error))
 
 
 CHECKS = (python, disk, memory, kaggle, data, storage, devices)  # the devices start at once and are read last

@@ -1,23 +1,17 @@
 """Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
 
-import contextlib
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.predictions import load_scores, positions
 from competition.files.manifest import atomic_write
-from competition.prepare import label_issues, record_shards
-from competition.prepare.decoding import BadImage, decode
+from competition.prepare import label_issues
 from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, dependencies_of_issues
-from competition.report.pictures import TILE, contact_sheet
+from competition.report.pictures import TILE, contact_sheet, training_pixels
 from competition.submission.format import for_spreadsheet
-from competition.training.backend import start_tensorflow
 from pipelines.execution.selection import blend_of_classes
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.runner import Computed, Job, image_cache
 
 SHEET_IMAGES = 48
 
@@ -51,9 +45,16 @@ def run(job: Job) -> None:
         with atomic_write(file) as temporary:
             for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
         sheet.unlink(missing_ok=True)  # of an earlier blend
-        if len(issues):
-            draw_sheet(job, issues.head(SHEET_IMAGES), sheet)
-        return [file, sheet] if len(issues) else [file], {"issues": len(issues), "rows": len(ids)}
+        pixels = training_pixels(prepared, [TILE], job.params.prepare.fit, image_cache(job).folder)
+        worst = issues.head(SHEET_IMAGES)
+        if len(worst) and pixels is not None:
+            rows = positions(prepared.part("train")["id"].to_numpy(str), worst["id"].to_numpy(str))
+            captions = [
+                f"{row.id}\nlabel {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
+                for row in worst.itertuples()
+            ]
+            contact_sheet(pixels[rows], captions, sheet)
+        return [one for one in (file, sheet) if one.exists()], {"issues": len(issues), "rows": len(ids)}
 
     depends = dependencies_of_issues(prepared, blend)
     found = job.cached("label-issues", job.path(ISSUES_MANIFEST), depends, find).result
@@ -65,23 +66,7 @@ def run(job: Job) -> None:
     if not found["issues"]:
         job.echo(f"label-issues: no doubtful label among {rows}")
         return
-    job.echo(
-        f"label-issues: {counted(found['issues'], 'doubtful label')} among {rows}, the worst first: {display_path(job.path(ISSUES_FILE))}",
-        f"label-issues: {display_path(job.path('label_issues.png'))}",
-    )
-
-
-def draw_sheet(job: Job, issues: pd.DataFrame, sheet: Path) -> None:
-    """Draw the readable images of these rows with both classes and their probabilities."""
-    start_tensorflow()
-    ids, images = set(issues["id"]), dict[str, np.ndarray]()
-    for name, _, data in record_shards.read([str(path) for path in job.prepared.records("train")]):
-        if name in ids:
-            with contextlib.suppress(BadImage):
-                images[name] = decode(data, TILE, "squash")
-    captions = {
-        row.id: f"{row.id}\nlabel {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
-        for row in issues.itertuples()
-    }
-    readable = [name for name in issues["id"] if name in images]
-    contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
+    sheet = job.path("label_issues.png")
+    drawn = f", {display_path(sheet)}" if sheet.is_file() else ""
+    listed = f"{counted(found['issues'], 'doubtful label')} among {rows}, the worst first"
+    job.echo(f"label-issues: {listed}: {display_path(job.path(ISSUES_FILE))}{drawn}")

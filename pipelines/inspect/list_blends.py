@@ -1,7 +1,6 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
 from competition.config.errors import counted
-from competition.ensemble.decision import rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
@@ -52,11 +51,8 @@ def run(job: Job) -> None:
     for table in tables:
         job.echo(*table_lines(table.columns, table.rows), "")
     job.echo(*(f"list-blends: {note}" for note in dict.fromkeys(table.note for table in tables)))
-    default = DEFAULT_RULES[metric.target]
-    if others := [rule for rule in rules_for(metric, settings.decision.rules) if rule != default]:
-        job.echo(
-            f"list-blends: every row decides by {default}; the blend of `make blend` may also decide by {' or '.join(others)}, "
-            "so its score may differ"
-        )
+    job.echo(
+        f"list-blends: every row decides by {DEFAULT_RULES[metric.target]}; decision.rules may change the score of `make blend`"
+    )
     job.echo(*seeds_line(spreads, inputs.oof))
     job.echo(f"list-blends: {display_path(job.path('list_blends.json'))}")

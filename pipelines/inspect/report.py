@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich import filesize
@@ -55,6 +54,7 @@ from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
 
+WRITTEN = "written"
 POLL_SECONDS = 2.0
 PAUSE = 4  # pause after a page, in times of its own seconds, so that training keeps its cores
 # What a report reads, or what is written after it: manifests, histories and checkpoints of epochs, tables, studies.
@@ -83,7 +83,7 @@ class Results:
 
 
 def run(job: Job) -> None:
-    """data/ and whatever exists of members/, blend/, plan.json, ledger.jsonl -> report.html"""
+    """data/ and whatever exists of members/, blend/, ledger.jsonl -> report.html"""
     # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
     is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
     page = (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
@@ -101,28 +101,25 @@ def watch(job: Job, page: Path) -> None:
         while True:
             started = time.monotonic()
             if (times := result_times(job)) != seen:
-                seen, missing = times, attempt(job, page, True)
-                if not missing:
-                    job.echo(f"report: written at {datetime.now():%H:%M:%S}")
-                elif missing != last_message:
-                    job.echo(f"report: waiting for results: {missing}")
-                last_message = missing
+                seen, message = times, attempt(job, page, True)
+                if message != last_message or message == WRITTEN:
+                    job.echo(f"report: {message}")
+                last_message = message
             time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
     except KeyboardInterrupt:
-        if page.is_file() and (missing := attempt(job, page, False)):
-            job.echo(f"report: the page still reloads itself: {missing}; `make report` writes it again")
+        if page.is_file() and (message := attempt(job, page, False)) != WRITTEN:
+            job.echo(f"report: the page still reloads itself: {message}; `make report` writes it again")
         raise
 
 
 def attempt(job: Job, page: Path, reloads: bool) -> str:
-    """Write the page from what is on disk now. Returns why that is not possible; "" = it is written."""
+    """Write the page from what is on disk now. Returns WRITTEN, or what it waits for."""
+    again = replace(job, workspace=replace(job.workspace))  # a new workspace reads the data again
     try:
-        write_page(
-            replace(job, workspace=replace(job.workspace)), page, reloads
-        )  # a new workspace reads the data again
+        write_page(again, page, reloads)
     except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
-        return str(error)
-    return ""
+        return f"waiting for results: {error}"
+    return WRITTEN
 
 
 def result_times(job: Job) -> dict[Path, int]:
@@ -157,15 +154,11 @@ def load_results(job: Job) -> Results:
     prepared, folder = job.prepared, current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
-    if blend is not None and "trivial" not in blend.result:
-        blend, notes = None, [*notes, "The blend is of an earlier version; `make blend` makes it again."]
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
     counted_spreads = {} if blend is None else blend.result["seeds"]
     if is_current and any(counted_spreads.get(name) != spread for name, spread in spreads.items()):
-        notes = [
-            *notes,
-            "Spreads over seeds were measured after this blend was made; `make blend report` counts them in its verdicts.",
-        ]
+        text = "Spreads over seeds were measured after this blend was made; `make blend report` counts them in its verdicts."
+        notes = [*notes, text]
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
@@ -267,9 +260,8 @@ def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Se
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    return next_steps.next_steps_section(
-        [replace(step, command=with_params(step.command, file, sets)) for step in steps]
-    )
+    steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    return next_steps.next_steps_section(steps)
 
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
@@ -281,46 +273,33 @@ def changed_share(job: Job, a: str, b: str) -> float | None:
 
 
 def head_of(job: Job, results: Results) -> Head:
-    prepared, blend = job.prepared, results.blend
-    competition, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
-    classes = (
-        "regression"
-        if competition.target == "regression"
-        else f"{counted(len(competition.classes), 'class', 'classes')}"
-    )
-    if competition.target == "multi":
-        classes = f"{counted(len(competition.classes), 'label')}, several per image"
-    parts = [competition.metric, f"{', '.join(counts)} rows", classes]
-    parts += ["ordinal"] if competition.target == "ordinal" else []
-    parts.append(f"{job.params.prepare.folds} folds")
-    figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
-    if blend is not None:
-        figures = overview.score_figures(blend.result, results.test_scores)
-        if results.rows is not None and competition.targets.kind == "single":
-            rows = results.rows
-            wrong = int((rows.labels != rows.predicted).sum())
-            note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"
-            figures.insert(1, Figure("wrong rows", f"{wrong:,}", note))
-        has_test = len(prepared.part("test")) > 0
-        parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    is_partial = blend is not None and "-partial" in blend.result["file"]
-    useless = no_better_than_trivial(blend.result) if blend is not None else []
-    of_blend = [f"{note}." for note in blend.result.get("notes", ())] if blend is not None else []
-    warnings = [
-        *results.differences.sentences,
-        *results.notes,
-        *of_blend,
-        *(["The blend is partial; `make train predict` makes the complete one."] if is_partial else []),
-        *(f"The blend is {words}." for words in useless),
-    ]
-    if blend is not None and not results.differences.of_members:
+    prepared, blend, folds = job.prepared, results.blend, counted(job.params.prepare.folds, "fold")
+    competition, has_test = prepared.competition, len(prepared.part("test")) > 0
+    counts = ", ".join(f"{len(prepared.part(part)):,} {part}" for part in ("train", "test"))
+    classes = counted(len(competition.classes), "class", "classes")
+    kinds = {"regression": "regression", "multi": f"{classes}, several per image", "ordinal": f"{classes}, ordinal"}
+    parts = [competition.metric, f"{counts} rows", kinds.get(competition.target, classes), folds]
+    footer = f"Made by `make report`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    warnings = [*results.differences.sentences, *results.notes]
+    if blend is None:
+        figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+        return Head(competition.name, " · ".join(parts), figures, warnings, footer)
+    parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
+    warnings += [f"{note}." for note in blend.result.get("notes", ())]
+    if "-partial" in blend.result["file"]:
+        warnings.append("The blend is partial; `make train predict` makes the complete one.")
+    warnings += [f"The blend is {words}." for words in no_better_than_trivial(blend.result)]
+    figures = overview.score_figures(blend.result, results.test_scores)
+    if results.rows is not None and competition.targets.kind == "single":
+        wrong, scored = results.rows.labels != results.rows.predicted, counted(len(results.rows.labels), "scored row")
+        figures.insert(1, Figure("wrong rows", f"{wrong.sum():,}", f"{wrong.mean():.1%} of {scored}"))
+    if not results.differences.of_members:
         seconds = {name: one for name, (_, one) in results.stages.items()}
         longest = max(seconds, key=lambda name: seconds[name])
         note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
         figures.append(Figure("time", duration(sum(seconds.values())), note))
-    verdict = overview.verdict(blend.result) if blend is not None else ""
-    time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)
+    verdict = overview.verdict(blend.result)
+    return Head(competition.name, " · ".join(parts), figures, warnings, footer, verdict)
 
 
 def error_sections(job: Job, results: Results) -> list[Section | None]:
@@ -345,18 +324,15 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
 
 def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
-    prepared = job.prepared
-    params_file, of_budget = display_path(job.options.params), None
-    if blend is not None:
-        of_budget = budget_file_of(blend.depends.get("predictions", {}), job.workspace.folder, job.params)
-    set_text = f' SET="{public_sets(job.options.sets)}"' if job.options.sets else ""
-    params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
+    prepared, params_file = job.prepared, display_path(job.options.params)
+    given = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
+    given += f' SET="{public_sets(job.options.sets)}"' if job.options.sets else ""
+    predictions = blend.depends.get("predictions", {}) if blend is not None else {}
+    of_budget = budget_file_of(predictions, job.workspace.folder, job.params)
+    everything = f" PARAMS={display_path(of_budget)}" if of_budget else given
     facts = [
-        ["this page", f"make report{params_text}{set_text}"],
-        [
-            "all of it",
-            f"make download train predict{f' PARAMS={display_path(of_budget)}' if of_budget else params_text + set_text}",
-        ],
+        ["this page", f"make report{given}"],
+        ["all of it", f"make download train predict{everything}"],
         ["parameters", f"{params_file}, digest {digest_of(without_secrets(job.params))}"],
         ["data", f"digest of the index {prepared.digest[:64]}"],
         ["code", git_commit() or "not in a repository"],
@@ -368,8 +344,7 @@ def provenance_section(job: Job, blend: Manifest | None) -> Section:
         lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result)
         facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
     installed, at_blend = versions(), blend.made_with if blend is not None else {}
-    rows: list[list[Any]] = [
-        [name, installed.get(name, "–"), at_blend.get(name, "–")] for name in {**installed, **at_blend}
-    ]
+    names = {**installed, **at_blend}
+    rows = [[name, str(installed.get(name, "–")), str(at_blend.get(name, "–"))] for name in names]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
     return Section("made", "Made from", "params, manifests", tables)

@@ -11,10 +11,10 @@ from sklearn.metrics import f1_score, precision_score, recall_score
 
 from competition.files.manifest import Manifest
 from competition.prepare.prepared import Prepared
-from competition.report.classes import HonestRows, rare_note
+from competition.report.classes import HonestRows, classes_section, rare_note
 from competition.report.labels_and_values import glance_blocks, label_charts
 from competition.report.members import TrainedFold, scores_table
-from competition.report.mistakes import class_scores, confusion, reliability
+from competition.report.mistakes import class_scores, reliability
 from competition.report.terminal import with_error
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
@@ -23,14 +23,18 @@ CLASSES = 5  # no row has class 4, and none is predicted as it
 
 
 def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_ones_the_larger_first() -> None:
-    scores = class_scores(confusion(LABELS, PREDICTED, CLASSES))
+    scores = class_scores(LABELS, PREDICTED, CLASSES)
     numbers = [score.number for score in scores]
     assert [score.f1 for score in scores] == sorted(score.f1 for score in scores) and numbers[:2] == [3, 4]
     for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
         expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
         assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
-    confusions = {score.number: (score.confused_with, score.confused_rows) for score in scores}
-    assert confusions == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
+    classes = np.arange(CLASSES)
+    rows, data = HonestRows(IDS[:10], LABELS, PREDICTED, np.eye(CLASSES)[PREDICTED]), competition(tuple("abcde"))
+    (_, table, *_) = classes_section(rows, Prepared(Path(), data, INDEX, ""), None).blocks
+    confusions = {cells[0]: cells[1] for cells in table.rows}
+    assert confusions == {"a": "b (2)", "b": "c (1)", "c": "–", "d": "a (1)", "e": "–"}
+    assert class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES) == scores
 
 
 def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
@@ -70,7 +74,7 @@ def test_several_labels_have_the_threshold_of_their_highest_f1_and_pictures_of_t
 
     data = Prepared(Path(), competition(NAMES, metric="multilabel_macro_f1", target="multi"), INDEX, "")
     _, worst = glance_blocks(HonestRows(IDS, targets, decided, scores), data, PIXELS)
-    title = re.compile(r"nowhere: F1 0\.00; 0 of 0 rows missed, given to \d+ w")
+    title = re.compile(r"nowhere: F1 0\.00; 0 of 0 rows missed, \d+ others taken for it")
     (tiles,) = (tiles for name, tiles in worst.groups if title.match(name))
     assert len(tiles) == 2
     for tile in tiles:

@@ -16,7 +16,7 @@ from competition.report.charts import Point, bar_chart, legend, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, Figure, Head, Image, PointMap, Section, Sheet, SideBySide, Table, Text, Tile
-from competition.report.row_map import map_chart, map_legend
+from competition.report.row_map import map_chart
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
@@ -24,9 +24,9 @@ HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
 
 def test_texts_of_users_are_shown_unchanged() -> None:
     charts = [  # all others are drawn like these
-        *score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
+        score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
         legend([EVIL]),
-        map_legend([EVIL], {0: 0}),
+        legend([EVIL], ["k0"], "dot"),
         map_chart(
             HonestRows(np.array([EVIL, "i"]), *np.zeros((2, 2), int), np.eye(2)),
             np.eye(2),
@@ -35,7 +35,7 @@ def test_texts_of_users_are_shown_unchanged() -> None:
             {0: 0},
         ),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
-        *bar_chart([3, 1], [EVIL, EVIL], EVIL),
+        bar_chart([3, 1], EVIL),
     ]
     blocks = [
         Text([EVIL]),
@@ -74,7 +74,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pictures = [base64.b64encode(encode_png(pixels)).decode() for pixels in numbered(3, 8)]
     tiles = [Tile(f"data:image/png;base64,{data}", True, [f"picture {n}", "an id"]) for n, data in enumerate(pictures)]
     sections = [
-        Section("blend", "Scores", "f", [Charts(score_chart(points, (0.88, 0.95), "m")), table]),
+        Section("blend", "Scores", "f", [Charts([score_chart(points, (0.88, 0.95), "m")]), table]),
         Section("classes", "Classes", "f", [Charts([matrix], zoom=True, name="Confusion")]),
         Section("errors", "Errors", "f", [Sheet(tiles)]),
     ]
