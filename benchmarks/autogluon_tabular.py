@@ -13,7 +13,7 @@ import tempfile
 
 import numpy as np
 import pandas as pd
-from autogluon.tabular import TabularPredictor  # type: ignore[import-not-found]
+from autogluon.tabular import TabularPredictor
 
 
 def main() -> None:

@@ -345,10 +345,9 @@ def run_in_sessions(job: WorkFolder, minutes: float, alone: float) -> bool:
         cost = remote.run(f"session {number}", "kernel", "--set", sets)
         seconds += cost.seconds
         models = f"{remote.work}/*/members/*/*/fold*"
-        before, done = (
-            done,
-            tuple(len(list(job.folder.glob(f"{models}/{each}manifest.json"))) for each in ("", "views/*/")),
-        )
+        before = done
+        trained, predicted = (list(job.folder.glob(f"{models}/{each}manifest.json")) for each in ("", "views/*/"))
+        done = len(trained), len(predicted)
         print(f"| {number} | {cost.seconds:.1f} | {done[0] - before[0]} | {done[1] - before[1]} |", flush=True)
         if cost.exit_code or (done == before and number > 1):
             return False

@@ -57,7 +57,8 @@ def pair(setting: Setting, rng: np.random.Generator, better: float = 1.0) -> tup
         evidence[np.arange(setting.rows), labels] += 2.5
         logits = [evidence + s * rng.normal(size=evidence.shape) for s in (0.7, 0.7 * better)]
         probs = [np.exp(x - x.max(1, keepdims=True)) for x in logits]
-        return labels, *(p / p.sum(1, keepdims=True) for p in probs)  # type: ignore[return-value]
+        first, second = (p / p.sum(1, keepdims=True) for p in probs)
+        return labels, first, second
 
     def with_mistakes(predictions: np.ndarray, rate: float) -> np.ndarray:
         wrong = (labels + rng.integers(1, classes, len(labels))) % classes

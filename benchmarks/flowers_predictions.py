@@ -50,13 +50,13 @@ def draw_predictions(
     evidence[positions, (labels * 7 + 3) % CLASSES] += rng.normal(1.0, 1.0, rows).astype(np.float32)
     bias = 0.75 * np.log(share / share.mean()).astype(np.float32)
     probs = np.empty((members, rows, CLASSES), np.float32)
-    first_noise = np.zeros(0)
+    first_noise = np.zeros(0, np.float32)
     for m in range(members):
         # Heavy tails (Student's t, 4 degrees of freedom): sometimes a single network is confident and wrong.
         scale = np.sqrt(4 / rng.chisquare(4, (rows, 1))).astype(np.float32)
         own_noise = scale * rng.normal(size=(rows, CLASSES)).astype(np.float32)
         if m >= members - clones:
-            own_noise = first_noise + 0.2 * own_noise
+            own_noise = first_noise + np.float32(0.2) * own_noise
         first_noise = first_noise if m else own_noise
         logits = 1.8 * (evidence + own_noise * np.float32(0.5 / strength[m]) + bias)
         probs[m] = np.exp(logits - logits.max(1, keepdims=True))

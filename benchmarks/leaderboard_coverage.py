@@ -34,7 +34,8 @@ class Truth:
         """(boards,) scores of leaderboards of `rows` rows."""
         assert metric.from_counts is not None
         counts = rng.multinomial(rows, self.share, size=boards)
-        return metric.from_counts(label_counts_of_samples(*self.kinds.T, counts, CLASSES))
+        labels, predicted = self.kinds.T
+        return metric.from_counts(label_counts_of_samples(labels, predicted, counts, CLASSES))
 
     def rows(self, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(labels, predictions) of rows drawn at random; every class has one, as in any competition's training rows."""

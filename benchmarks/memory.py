@@ -55,8 +55,8 @@ def load(folder: Path) -> Images:
 def small_member() -> Member:
     """Randomly initialised, in float32, with left-right flips as the only augmentation, for one epoch."""
     params = load_params(ROOT / "params.yaml")
-    no_augmentation = dict.fromkeys(("shift", "zoom", "rotate", "brightness", "contrast", "saturation"), 0.0)
-    train = replace(params.train, **no_augmentation, flip="horizontal", epochs=1, batch=BATCH, precision="float32")
+    train = replace(params.train, flip="horizontal", epochs=1, batch=BATCH, precision="float32")
+    train = replace(train, shift=0.0, zoom=0.0, rotate=0.0, brightness=0.0, contrast=0.0, saturation=0.0)
     return replace(params.members["small"], architecture=ARCHITECTURE, alpha=ALPHA, image_size=SIZE, train=train)
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 MODELS = ("mobilenetv2_100", "mobilenetv2_050")
 
 
-class Photos(Dataset):  # type: ignore[misc]
+class Photos(Dataset):
     """JPEG files of a folder with their labels, resized, as float32 (3, H, W) in -1..1."""
 
     def __init__(self, files: list[Path], labels: np.ndarray, size: int, flip: bool) -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     dtype = torch.bfloat16 if setup["bfloat16"] else None
     probs = np.zeros((len(files), classes))
 
-    def loader(rows: np.ndarray, training: bool) -> DataLoader:  # type: ignore[type-arg]
+    def loader(rows: np.ndarray, training: bool) -> DataLoader:
         photos = Photos([files[n] for n in rows], labels[rows], size, training)
         return DataLoader(photos, batch, shuffle=training, drop_last=training, num_workers=2)
 

@@ -92,7 +92,8 @@ def _members(rng: np.random.Generator, setting: Setting, labels: np.ndarray, sha
     noise = rng.uniform(*setting.noise, setting.members)
     if setting.dominating:
         noise[0] = setting.dominating
-    sharpness = np.exp(rng.uniform(*np.log(setting.sharpness), setting.members))
+    least, most = setting.sharpness
+    sharpness = np.exp(rng.uniform(np.log(least), np.log(most), setting.members))
     probs = np.empty((setting.members, *shape), np.float32)
     for m in range(setting.members):
         own = rng.normal(size=shape).astype(np.float32) * np.float32(noise[m])

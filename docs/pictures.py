@@ -24,7 +24,7 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
 
-from browser import Browser, executable  # noqa: E402
+from browser import NAMES, Browser  # noqa: E402
 from terminals import on_terminal  # noqa: E402
 
 COLUMNS = 110  # of the terminal
@@ -98,7 +98,7 @@ def terminal_svg(command: str, output: str) -> str:
 
 def take_page(page: Path, pictures: Path, profile: Path) -> None:
     """The first screen of the report, and its map of the rows with a wrong row pointed at."""
-    program = executable()
+    program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         sys.exit("no Chromium was found; install it (Debian: apt-get install chromium) and run this again")
     with closing(Browser(program, profile)) as browser:

@@ -24,7 +24,7 @@ QUICK = replace(params().kaggle, max_attempts=3, first_wait=0.05, longest_wait=3
 
 @dataclass
 class Contest:
-    files: dict[str, bytes]
+    files: Mapping[str, bytes | memoryview]
     title: str = "Flowers"
     entered: bool = True
     daily: int = 5
@@ -32,7 +32,7 @@ class Contest:
     closed: bool = False
     leaderboard: tuple[tuple[str, str], ...] = ()  # (team, score), best first
     listed: dict[str, int] | None = None  # a listing that differs from the files
-    archive: bytes = b""
+    archive: bytes | memoryview = b""
     # bytes of a csv -> (status, public, private, error)
     score: Callable[[bytes], tuple[str, str, str, str]] = lambda data: ("COMPLETE", "0.9", "", "")
     sent_as_zip: tuple[str, ...] = ()  # files that are sent as a zip with one file if downloaded alone
@@ -55,7 +55,7 @@ class Run:
     unlisted: int = 0  # the number of requests for the kernel that do not show this version yet
 
 
-def zip_of(files: Mapping[str, bytes]) -> bytes:
+def zip_of(files: Mapping[str, bytes | memoryview]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
