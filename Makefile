@@ -281,7 +281,7 @@ help-all: ## this page
 PIP = -u -m pip install --disable-pip-version-check --progress-bar off
 COUNTED = { n=0; while read -r what package _; do case $$what in Collecting) n=$$((n + 1)); \
     if [ -t 1 ]; then printf '\r\033[K  package %d: %s' $$n "$${package%%[^A-Za-z0-9._-]*}"; fi ;; \
-  Installing) if [ -t 1 ]; then printf '\r\033[K'; fi; if [ $$n -gt 0 ]; then echo "  unpacking $$n packages"; fi ;; esac; done; }
+  Installing) if [ -t 1 ]; then printf '\r\033[K'; fi; if [ $$n -gt 0 ]; then echo "  packages to unpack: $$n"; fi ;; esac; done; }
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt

@@ -87,11 +87,11 @@ def open(
     return Project(Workspace(folder, replace(values, external=external), sets), file, overrides)
 
 
-def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
+def fit(source: str | Path, overrides: str = "", *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
     """Find and train within so many hours the best members for a folder (or zip) of labelled photos, and open the result.
 
     It writes a parameter file with the name of `source` beside `work`, unless there is one, and runs
-    `goldfold download + train + predict --hours` with it in another process, whose lines it prints.
+    `goldfold download + train + predict --hours` with it in another process, whose lines it prints. overrides: as SET= of the commands.
     Raises UserError for what the command refuses, and if the file that is there names another source.
     """
     source, work = Path(source).expanduser().resolve(), Path(work).expanduser().resolve()
@@ -107,8 +107,8 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
     elif (other := load_params(file).competition.source) != str(source):
         raise UserError(f"{file} is of another source, {other or 'none'}; rename it, or name another folder by work=")
     folders = ["--params", str(file), "--work", str(work), "--submissions", str(work.parent / "submissions")]
-    timed = [*folders, "--hours", repr(float(hours))]
-    command = [sys.executable, "-m", "pipelines", "download", *folders, "+", "train", *timed, "+", "predict", *timed]
+    options = [*folders, "--hours", repr(float(hours)), *(["--set", overrides] if overrides else [])]
+    command = [sys.executable, "-m", "pipelines", "download", "+", "train", "+", "predict", *options]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     executable = shutil.which("goldfold") or shutil.which("goldfold", path=str(Path(sys.executable).parent))
     program = [executable] if executable else [sys.executable, "-m", "pipelines"]
@@ -128,7 +128,7 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
             line = NEXT_CALL.sub(lambda call: shlex.join([*program, call[1], *folders[2:]]), line)
         print(line, end="", flush=True)
     if process.wait():
-        raise UserError(last.removeprefix("goldfold: ").replace("--set", f"in {file}:"))
+        raise UserError(last.removeprefix("goldfold: ").replace("--set ", "overrides="))
     return open(work / name / BUDGET_FILE, work=work)
 
 

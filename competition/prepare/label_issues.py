@@ -16,12 +16,14 @@ def misspelt_classes(rows: Mapping[str, int]) -> dict[str, str]:
 
     rows: of each class.
     """
-    similar = {
-        name: get_close_matches(name, [other for other in rows if rows[other] >= MANY * count], 1, 0.8)
-        for name, count in rows.items()
-        if 0 < count <= FEW and not any(map(str.isdigit, name))
-    }
-    return {name: others[0] for name, others in similar.items() if others}
+    plain = {name: " ".join(name.casefold().split()) for name in rows}  # capitals and blanks make no other name
+    similar: dict[str, str] = {}
+    for name, count in rows.items():
+        if 0 < count <= FEW and not any(map(str.isdigit, name)):
+            others = {plain[other]: other for other in rows if rows[other] >= MANY * count}
+            if matches := get_close_matches(plain[name], others, 1, 0.8):
+                similar[name] = others[matches[0]]
+    return similar
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:

@@ -44,7 +44,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         note += (
             'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
             "fold and score less than the member that is best over all rows. Baselines use the views of their members, the members "
-            "in the chart their identity view only. "
+            "in the chart their identity view only, and the plain decision rule; a blend of equal weights chooses its rule in each fold. "
         )
     note += "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []

@@ -82,12 +82,16 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     if pairs := largest_cells(wrong, PAIRS):
         shares = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
-        blocks.append(Table(pair_columns, shares, 2, title="The most frequent confusions"))
+        blocks.append(
+            Table(
+                pair_columns, shares, 2, title=f"The {len(pairs)} most frequent of {np.count_nonzero(wrong)} confusions"
+            )
+        )
     if len(names) <= MAX_CHART_CLASSES:
         many = " above 1; classes that are confused stand together" if len(names) > ORDERED else ""
         note = (
             "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange: wrong rows, with their number"
-            f"{many}; the darker, the larger the share of the class. The tables hold the same numbers."
+            f"{many}; the darker, the larger the share of the class."
         )
         blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(names) > WORST:

@@ -178,7 +178,9 @@ def _application(images: Tensor, member: Member) -> Tensor:
     """A network of keras.applications without its last layers."""
     constructor, source = getattr(keras.applications, member.architecture), member.weights
     if source not in ("none", "imagenet") and "://" not in source and not Path(source).is_file():
-        raise UserError(f"weights {source!r}: no such file; expected none, imagenet or a .weights.h5 file")
+        raise UserError(
+            f"weights {source!r}: no file {Path(source).absolute()}; expected none, imagenet or a .weights.h5 file"
+        )
     options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha

@@ -47,7 +47,8 @@ class Workspace:
         changes += changes_of_task(settings_of(self.params), recorded, loaded.competition.target)
         if changes:
             raise UserError(
-                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again "
+                "(or repeat the SET that they were prepared with)"
             )
         return loaded
 

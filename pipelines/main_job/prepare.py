@@ -232,7 +232,7 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
         yield f"{support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: {file}"
     if thin := support.index[(support == 0).any(axis=1)].tolist():  # the macro-F1 of that fold counts them as 0
         without = counted(len(thin), "class", "classes")
-        yield f"{without} without a row in some fold, e.g. {names[thin[0]]}: the score there is a guess"
+        yield f"{without} without a row in some fold, e.g. {names[thin[0]]!r}: the score there is a guess"
     rows_of = dict(zip(names, rows))
     for name, other in misspelt_classes(rows_of).items():
         yield f"WARNING class {name!r} ({counted(rows_of[name], 'row')}) is nearly {other!r} ({rows_of[other]:,}): is it misspelt?"

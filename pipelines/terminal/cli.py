@@ -34,7 +34,7 @@ import typer
 from pipelines.terminal.options import FIELDS, Options, flag_of, make_name
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
-from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, TRAIN_IN_BUDGET, VERBS, Verb
+from pipelines.terminal.verbs import BUDGET, CHAINS, COMMON, IN_CHAIN, MODULES, TRAIN_IN_BUDGET, VERBS, Verb
 
 if TYPE_CHECKING:
     from competition.training.engine import Engine
@@ -154,8 +154,9 @@ def main() -> None:
     for name, option in FIELDS.items():
         if text := os.environ.pop(f"GOLDFOLD_{make_name(name)}", ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
-    # `download + train --params photos.yaml` is about one competition: a common option holds for the verbs that do not state it.
-    flags = {flag_of(name): name for name in COMMON}
+    # `download + train --params photos.yaml` is about one competition, and `train + predict --hours 1` about one budget: these options
+    # hold for the verbs that do not state them.
+    flags = {flag_of(name): name for name in (*COMMON, *BUDGET)}
     for words in stages:
         for word, following in zip(words, [*words[1:], ""], strict=True):
             flag, equals, value = word.partition("=")

@@ -279,9 +279,9 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     workspace_with(tmp_path, SMALL)
     net = "{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {kind: linear}}"
     budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\nmembers: {{net: {net}}}\n"
-    file.write_text(f"{file.read_text()}prepare: {{folds: 2}}\nhonest: {{resamples: 50}}\n{budget}")
-    project = goldfold.fit(photos, hours=0.005, work=tmp_path / "work")
-    assert "small-linear" in project.scores().index
+    file.write_text(f"{file.read_text()}honest: {{resamples: 50}}\n{budget}")
+    project = goldfold.fit(photos, "prepare.folds=2", hours=0.005, work=tmp_path / "work")
+    assert "small-linear" in project.scores().index and project.folds["fold"].nunique() == 2
     (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
     page = subprocess.run(shlex.split(command), cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert str(tmp_path / "work" / "my-photos" / "budget" / "report.html") in page

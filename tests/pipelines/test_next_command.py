@@ -59,6 +59,9 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
     quota, folds, runs = (stage.options for stage in stages_of((["-m", "pipelines", *words], {})))
     assert [(one.sets, one.verbose) for one in (quota, folds, runs)] == [("train.epochs=3", True)] * 3
     assert [str(one.params) for one in (quota, folds, runs)] == ["x.yaml", "y.yaml", "x.yaml"]
+    for words in (["train", "+", "predict", "--hours", "0.5"], ["train", "--hours=0.5", "+", "predict"]):
+        stages = stages_of((["-m", "pipelines", *words], {}))
+        assert {one.name for one in stages if one.options.hours == 0.5} == {"budget", "predict", "blend"}, words
     for goals, following in (("", "report"), ("train predict", "report"), ("predict folds", "")):
         assert stages_of((["-m", "pipelines", "predict"], {GOALS: goals}))[-1].following == following
 

@@ -40,8 +40,9 @@ def test_a_rare_class_is_nearly_a_common_one_if_the_name_is_and_has_no_number():
         "tulip": 20,
         "tulips": 2,
         "dais": 0,
+        "Tulip ": 1,
     }
-    assert label_issues.misspelt_classes(rows) == {"dasiy": "daisy", "tulips": "tulip"}
+    assert label_issues.misspelt_classes(rows) == {"dasiy": "daisy", "tulips": "tulip", "Tulip ": "tulip"}
 
 
 def test_each_leak_between_two_parts_is_listed_once_with_an_exact_copy_preferred():

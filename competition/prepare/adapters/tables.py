@@ -83,9 +83,8 @@ def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> l
     bare, others = unknown[unknown == ""], unknown[unknown != ""]
     problems = []
     if len(bare):
-        problems.append(
-            f"{name}: {counted(len(bare), 'row')} without a value in {values.name!r}, {first_few(bare.index)}"
-        )
+        without = f"{counted(len(bare), 'row')} without a value in {values.name!r}, {first_few(bare.index)}"
+        problems.append(f"{name}: {without}; fill it in, or remove the row")
     if len(others):
         problems.append(
             f"{name}: {counted(len(others), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
