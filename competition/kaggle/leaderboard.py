@@ -9,7 +9,7 @@ Row = tuple[str, str, str]  # (team, score as Kaggle formats it, time in UTC)
 def read(client: Client, slug: str, rows: int) -> tuple[list[Row], str, str]:
     """The first `rows` rows of the public leaderboard, this account's team, and a sentence about its rank.
 
-    The team is "" without a submission.
+    The team is "" without a submission. Its rank is Kaggle's number, else its place among the rows that were read.
     """
     about = call(client, slug, "competitions", "GetCompetition", competitionName=slug)
     own = call(client, slug, "competitions", "ListSubmissions", competitionName=slug, pageSize=20)
@@ -19,11 +19,12 @@ def read(client: Client, slug: str, rows: int) -> tuple[list[Row], str, str]:
         for entry in objects(top.get("submissions"))[:rows]
     ]
     team = next((name for entry in objects(own.get("submissions")) if (name := text(entry.get("teamName")))), "")
-    rank, teams = whole(about.get("userRank")), whole(about.get("teamCount"))
-    if rank:
-        return entries, team, f"{team or 'this team'} is number {rank}" + (f" of {teams:,}" if teams else "")
-    return (
-        entries,
-        team,
-        f"Kaggle does not return the rank of {team or 'this team, which may have submitted nothing yet'}",
-    )
+    place = next((place for place, entry in enumerate(entries, 1) if team and entry[0] == team), 0)
+    teams = whole(about.get("teamCount"))
+    if rank := whole(about.get("userRank")) or place:
+        sentence = f"{team or 'this team'} is number {rank}" + (f" of {teams:,}" if teams else "")
+    elif not team:
+        sentence = "this account has submitted nothing yet, or Kaggle does not name its team"
+    else:
+        sentence = f"Kaggle does not return the rank of {team}, which is not among these rows"
+    return entries, team, sentence

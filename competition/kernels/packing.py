@@ -32,7 +32,7 @@ PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:
 # the image's TensorFlow brings it, and works with versions near its own only.
-SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
+SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "rich", "ruamel.yaml", "scipy", "typer")
 NEEDS = {name: name for name in SAME_NAME} | {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",

@@ -63,10 +63,10 @@ def test_the_nearest_features_count_and_not_the_layout_and_an_unreadable_row_is_
         pass
     shuffled = np.random.default_rng(0).permutation(PIXELS[7].reshape(-1, 3)).reshape(PIXELS[7].shape)
     nearest = images.most_similar(encode_png(shuffled), 5)
-    assert nearest[0].class_name == "green" and nearest[0].similarity == pytest.approx(1, abs=1e-3)
-    similarities = [each.similarity for each in nearest]
-    assert similarities == sorted(similarities, reverse=True) and {each.class_name for each in nearest} == {"green"}
-    assert images.most_similar(encode_png(PIXELS[7]), 1)[0].id == "i7"
-    assert "i29" not in [each.id for each in images.most_similar(encode_png(PIXELS[29]), 30)]
+    assert nearest[0]["class_name"] == "green" and nearest[0]["similarity"] == pytest.approx(1, abs=1e-3)
+    similarities = [each["similarity"] for each in nearest]
+    assert similarities == sorted(similarities, reverse=True) and {each["class_name"] for each in nearest} == {"green"}
+    assert images.most_similar(encode_png(PIXELS[7]), 1)[0]["id"] == "i7"
+    assert "i29" not in [each["id"] for each in images.most_similar(encode_png(PIXELS[29]), 30)]
     assert images.picture(29) is None and images.picture(30) is None
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(images.picture(3)))), PIXELS[3])
