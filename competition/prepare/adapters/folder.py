@@ -65,7 +65,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     if competition.target in ("multi", "regression"):
         raise UserError(f"prepare.external: {source} has classes, the target is {competition.target}; leave it empty")
     number = {value: n for n, value in enumerate(competition.label_values)}
-    number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
+    number |= {name.replace("_", " ").casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)
     label = {}
     for path in paths:  # the folder nearest to the image whose name is a class

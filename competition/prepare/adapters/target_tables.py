@@ -45,9 +45,10 @@ def detect_target(
         cells = zeros_and_ones(table, columns)
         return "multi" if cells is not None and (cells.sum(1) != 1).any() else "single"
     cells_of_column = table[columns[0]]
-    if not listed and len(cells_of_column) and cells_of_column.str.fullmatch(DECIMAL_COMMA).all():
+    with_comma = cells_of_column[cells_of_column.str.fullmatch(DECIMAL_COMMA)]
+    if not listed and len(with_comma) and cells_of_column.str.fullmatch(rf"{DECIMAL_COMMA}|[-+]?\d+").all():
         raise UserError(
-            f"column {columns[0]!r} holds cells such as {cells_of_column.iloc[0]!r}, which are numbers with a decimal comma or lists "
+            f"column {columns[0]!r} holds cells such as {with_comma.iloc[0]!r}, which are numbers with a decimal comma or lists "
             "of two labels: set competition.target=regression or competition.target=multi"
         )
     if _are_lists(cells_of_column, listed):
