@@ -24,6 +24,7 @@ SERVICES = {
     "datasets": "datasets.DatasetApiService",
     "kernels": "kernels.KernelsApiService",
 }
+MOST_EMPTY_PAGES = 100  # in a row, before a list is taken to be at its end
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 # Exception names -> what the user can change.
 CONNECTION_HINTS = {
@@ -81,11 +82,13 @@ def pages(
 
     rows: name of the field with the rows.  fields: of each request.
     """
-    token, read_tokens = "", set[str]()
-    while token not in read_tokens:
+    token, read_tokens, empty_pages = "", set[str](), 0
+    while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
         read_tokens.add(token)
         page = call(kaggle, service, method, **{**fields, "pageToken": token})
-        yield objects(page.get(rows))
+        entries = objects(page.get(rows))
+        empty_pages = 0 if entries else empty_pages + 1
+        yield entries
         token = text(page.get("nextPageToken"))  # "" was read first
 
 
