@@ -66,9 +66,8 @@ class BatchLoader(Generic[Batch]):
     def __init__(self, make: Callable[[int], Batch], ahead: int, end: int = sys.maxsize) -> None:
         """make: step -> its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
         self._make, self._ahead, self._end = make, ahead, end
-        self._makers = ThreadPoolExecutor(
-            ahead, "batch"
-        )  # each waits for the parts of a batch, which `thread_pool` makes
+        # Each waits for the parts of a batch, which threads of `thread_pool` make.
+        self._makers = ThreadPoolExecutor(ahead, "batch")
         self._pending: dict[int, Future[Batch]] = {}
         self._lock = Lock()
 

@@ -147,7 +147,10 @@ def main() -> None:
     for words in stages:
         for before, word in pairwise(words):
             if word in VERBS and not before.startswith("-"):
-                print_line(f"goldfold: {before} {word}: `+` joins verbs: goldfold {before} + {word}", sys.stderr)
+                # Not the word before, which may be a value with a secret.
+                print_line(
+                    f"goldfold: {words[0]} and {word}: `+` joins verbs: goldfold {words[0]} + {word}", sys.stderr
+                )
                 sys.exit(2)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}

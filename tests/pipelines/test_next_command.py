@@ -67,10 +67,12 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
 
 
 def test_two_verbs_with_a_blank_between_them_are_told_what_joins_verbs(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("sys.argv", ["goldfold", "folds", "blend"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "`+` joins verbs: goldfold folds + blend" in capsys.readouterr().err
+    for options in ([], ["--set", "tune.storage=redis://ada:s3cret-word@host/1"]):
+        monkeypatch.setattr("sys.argv", ["goldfold", "folds", *options, "blend"])
+        with pytest.raises(SystemExit):
+            main()
+        error = capsys.readouterr().err
+        assert "`+` joins verbs: goldfold folds + blend" in error and "s3cret" not in error
 
 
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:
