@@ -69,8 +69,8 @@ def test_a_server_without_an_export_says_so_before_its_packages_are_installed(tm
     words = ["-m", "pipelines", "serve", "--work", str(tmp_path), "--check"]
     make_executable(tmp_path / "python", f'#!/bin/sh\necho "$@"\nexec {sys.executable} {shlex.join(words)}\n')
     (tmp_path / ".ready").touch()
-    made = subprocess.run(["make", f"BIN={tmp_path}", "serve"], cwd=ROOT, text=True, capture_output=True)
-    assert made.returncode and "holds no finished export" in made.stderr and "pip install" not in made.stdout
+    process = subprocess.run(["make", f"BIN={tmp_path}", "serve"], cwd=ROOT, text=True, capture_output=True)
+    assert process.returncode and "holds no finished export" in process.stderr and "pip install" not in process.stdout
 
 
 def test_a_signal_that_ends_make_ends_its_server(tmp_path) -> None:
