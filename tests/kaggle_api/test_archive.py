@@ -63,7 +63,7 @@ REFUSED = {
     "too long": ([("a" * 300, b"1")], "name too long"),
     "file and folder": ([("a", b"1"), ("a/b", b"2")], "both file and folder"),
     "bomb": ([("zeros", bytes(100_000_000))], "would unpack to 100.0 MB"),
-    "truncated": (lambda data: data[: len(data) // 2], "no whole zip file: its .* bytes begin with b'PK"),
+    "truncated": (lambda data: data[: len(data) // 2], "no whole zip file: its .* bytes begin with b.PK"),
     "empty": (lambda data: b"", "no whole zip file: its 0 bytes begin"),
     "web page": (lambda data: b"<!DOCTYPE html><title>Login</title>", "no whole zip file: .* begin with b'<!DOC"),
     "json": (lambda data: b'{"code": 403}', "no whole zip file: its 13 bytes begin"),
