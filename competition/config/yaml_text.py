@@ -6,6 +6,7 @@ Values are set in the text of a file, so that comments, order and formatting of 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,16 +57,21 @@ def parse_yaml(text: str, where: str) -> Any:
 
     Raises UserError, whose message begins with `where`.
     """
+    return json.loads(_json_of(text, where))  # each caller gets a copy of its own
+
+
+@lru_cache(maxsize=32)  # params.yaml is the base of most files
+def _json_of(text: str, where: str) -> str:
+    """The document as JSON, where each alias is written out: a change of one place must not change the others."""
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     yaml = _yaml()
     try:
         node = yaml.compose(text)
         if node is None:
-            return None
+            return "null"
         _check(node, where)
-        # Each alias gets its own copy: a change of one place must not change the others.
-        return json.loads(json.dumps(yaml.constructor.construct_document(node)))
+        return json.dumps(yaml.constructor.construct_document(node))
     except UserError:
         raise
     except MarkedYAMLError as error:

@@ -182,6 +182,8 @@ def overfitting_text(start: Overfitting | None) -> str:
     if start.is_clear:
         after = f"epoch {start.best} of {start.last} (vertical line)"
         return f"Overfitting starts after {after}: by the end the held-out loss rises by {rise}."
+    if start.best == start.last:
+        return "No overfitting: the held-out loss is lowest after the last epoch."
     return f"No clear overfitting: the held-out loss is lowest after epoch {start.best} of {start.last}, and {rise} at the end."
 
 

@@ -18,7 +18,7 @@ from competition.workspace.features_and_soft_labels import feature_table
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
 
-MOST_POINTS = 600  # t-SNE of them takes a quarter of a second of one core
+MOST_POINTS = 400  # the time of t-SNE grows with their square
 FEWEST_POINTS = 12
 MOST_PICTURES = 150
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge

@@ -101,7 +101,7 @@ def round_values(ends: Ends, count: int) -> np.ndarray:
         return np.empty(0)
     length = ends[1] - ends[0]
     power = 10.0 ** np.floor(np.log10(length / count))
-    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power * count >= length * (1 - 1e-9))
+    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power * (count + 1) >= length)
     return step * np.arange(np.ceil(ends[0] / step - 1e-9), np.floor(ends[1] / step + 1e-9) + 1)
 
 
