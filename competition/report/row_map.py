@@ -170,7 +170,9 @@ def map_chart(
         colour, opacity = (f"c{colours[label]}", 0.75) if label in colours else ("soft", 0.35)
         style = {"r": 5.0, "stroke": "ink", "stroke_width": 1.5} if wrong[n] else {"r": 3.0, "opacity": opacity}
         taken_for = f" predicted as {names[rows.predicted[n]]}" if wrong[n] else ", predicted right"
-        (point,) = drawing.dots(*places[n], colour, "point", [f"{names[label]}{taken_for} · {rows.ids[n]}"], **style)
+        (point,) = drawing.dots(
+            places[n, 0], places[n, 1], colour, "point", [f"{names[label]}{taken_for} · {rows.ids[n]}"], **style
+        )
         if pictures[n] >= 0:
             point.set("data-picture", str(pictures[n]))
     # The name of each coloured class above the point nearest to the median of its points whose name covers no other.

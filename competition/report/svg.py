@@ -43,7 +43,7 @@ class Chart:
         columns = (self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top))
         return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=1)
 
-    def add(self, tag: str, css_class: str = "", tooltip: str = "", **attributes: object) -> Element:
+    def add(self, tag: str, css_class: str = "", tooltip: str = "", **attributes: Any) -> Element:
         """Append an SVG element.  attributes: of it, as stroke_width for stroke-width; fill and stroke are names of colours."""
         element = SubElement(self.root, tag, {"class": css_class} if css_class else {})
         for name, value in attributes.items():
@@ -54,18 +54,18 @@ class Chart:
             SubElement(element, "title").text = tooltip
         return element
 
-    def write(self, x: float, y: float, text: str, colour: str = "ink", **attributes: object) -> None:
+    def write(self, x: float, y: float, text: str, colour: str = "ink", **attributes: Any) -> None:
         """Write a text with its baseline at (x, y) in pixels."""
         if text:
             self.add("text", x=float(x), y=float(y), fill=colour, **attributes).text = text
 
-    def line(self, x: Any, y: Any, colour: str, css_class: str = "", tooltip: str = "", **style: object) -> None:
+    def line(self, x: Any, y: Any, colour: str, css_class: str = "", tooltip: str = "", **style: Any) -> None:
         """Draw a line through points.  style: attributes of SVG."""
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self.pixels(x, y))
         self.add("polyline", css_class, tooltip, points=points, fill="none", stroke=colour, **style)
 
     def dots(
-        self, x: Any, y: Any, colour: str, css_class: str, tooltips: Sequence[str] = (), **style: object
+        self, x: Any, y: Any, colour: str, css_class: str, tooltips: Sequence[str] = (), **style: Any
     ) -> list[Element]:
         """Draw points and return their elements.  tooltips: one for each; () = none."""
         attributes = {"r": 4.0, "fill": colour, **style}
