@@ -16,6 +16,11 @@ AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
+# Block -> parameter that was removed -> the default that it had, which results were made with.
+REMOVED: dict[str, dict[str, Any]] = {
+    "train": {"loop": "auto", "rand_augment": 0, "trivial_augment": False},
+    "policy": {"seconds_limit": 0.0, "same_below": 1.0e-6},
+}
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`

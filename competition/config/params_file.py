@@ -10,8 +10,7 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.former_keys import REMOVED
-from competition.config.params import Head, Member, Params, Train
+from competition.config.params import REMOVED, Head, Member, Params, Train
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret, words_of_set
 from competition.config.validation import MISSING, validate

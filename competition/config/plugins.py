@@ -5,15 +5,16 @@ The file defines dictionaries (MODELS, VIEWS, AUGMENTATIONS, METRICS, ADAPTERS, 
 search their own names first and then those of the active file.
 """
 
+import ast
 import difflib
 import importlib.util
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from competition.config.digests import definition_digest
 from competition.config.errors import UserError, did_you_mean
 
-HEAVY = ("tensorflow", "keras", "keras_hub", "jax")
+HEAVY = {"tensorflow", "keras", "keras_hub", "jax"}
 MODULE = "goldfold_plugins"  # name of the imported module
 
 Function = Callable[..., Any]
@@ -118,8 +119,8 @@ def load_plugins(path: Path) -> Plugins:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected Python code") from None
     if (path, source) == (_active.file, _active.source):
         return _active
-    module = _run(path)
     plugins = Plugins(path, source)
+    module = _run(plugins, path)
     for name in vars(module):
         similar = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.85)
         if name.isupper() and similar and similar[0] not in (name, *vars(module)):
@@ -165,35 +166,34 @@ def plugin_digests(**names: Iterable[str]) -> dict[str, str]:
     return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
 
 
-class _NoHeavyImports(MetaPathFinder):
-    """Refuses imports that run with the file, or with a module that it imports: the backend is selected before Keras is imported."""
+def _run(plugins: Plugins, path: Path) -> ModuleType:
+    """Execute the file as a module. Nothing is written beside it.
 
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name in HEAVY:
-            problem = f"{name} is imported when the file is loaded, which every command does"
-            raise ImportError(f"{problem}; move the import into the functions that use it")
-
-
-def _run(path: Path) -> ModuleType:
-    """Execute the file as a module. Nothing is written beside it."""
+    Raises UserError for an import that runs with the file and starts Keras, before the backend is selected.
+    """
+    with suppress(SyntaxError):  # which executing it raises, with its line
+        for node in ast.parse(plugins.source).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if heavy := {name.partition(".")[0] for name in names} & HEAVY:
+                problem = f"{heavy.pop()} is imported when the file is loaded, which every command does"
+                raise UserError(
+                    f"{path.name} line {node.lineno}: {problem}; move the import into the functions that use it"
+                )
     spec = importlib.util.spec_from_file_location(MODULE, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module  # dataclasses look their module up by name
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    loaded = {name: sys.modules.pop(name) for name in HEAVY if name in sys.modules}
-    sys.meta_path.insert(0, refusing := _NoHeavyImports())
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
             text += "; a plugins file is one file: copy what it needs into it"
-        raise UserError(Plugins(path).problem(type(error).__name__, text, error)) from error
+        raise UserError(plugins.problem(type(error).__name__, text, error)) from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
-        sys.meta_path.remove(refusing)
-        sys.modules |= loaded
     return module
 
 

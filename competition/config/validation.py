@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.former_keys import REMOVED
-from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Member, Params
+from competition.config.errors import InvalidParameter, Key, did_you_mean
+from competition.config.params import FROM_FILE, HUB, REMOVED, TIMM, ExternalFiles, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
@@ -29,7 +28,6 @@ LARGEST_TUNED = 2  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 Keys = tuple[Key, ...]
 Problem = tuple[Keys, str] | tuple[Keys, str, Keys]  # the arguments of InvalidParameter
-ROWS_OF_TABLES = ("blend", "best", "equal", "trivial")  # beside the members
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
 ARCHITECTURES = (  # of keras.applications and competition.training.model, without importing Keras
     "cnn", "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169",
@@ -49,8 +47,7 @@ def validate(tree: Tree) -> Params:
     # Members with `predictions` go to `external`, a key that parameter files must not contain.
     if "external" in tree:
         raise InvalidParameter(
-            ("external",),
-            "unknown key; external images belong under prepare, a member with external predictions under members, with predictions",
+            ("external",), "unknown key; a member with external predictions belongs under members, with predictions"
         )
     # The others get what their `train` lacks from the common one. Values of a wrong type are left for pydantic to report.
     members, common, cluster, external = tree.get("members"), tree.get("train"), tree.get("cluster"), {}
@@ -91,9 +88,6 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
-        if keys == ["blend", "weights"]:
-            problem = "unknown key; weights are fitted, to the members of blend.members by blend.methods, of which `equal` is one"
-            return InvalidParameter(keys, problem)
         name = str(keys[-1])
         if name in REMOVED.get(str(keys[-2]) if len(keys) > 1 else "", ()):
             return InvalidParameter(keys, "this parameter was removed; remove the line")
@@ -176,12 +170,6 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
             f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
             "scored on each of them but the last and trained on the others",
         )
-    if tune.pruner == "wilcoxon" and 0 < len(tune.folds) < 5:
-        yield (
-            ("tune", "pruner"),
-            f"wilcoxon was found, and tune.folds has {counted(len(tune.folds), 'fold')}; its test can reject a trial after four scored "
-            "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
-        )
     for name, member in params.members.items():
         if not member.teacher and (not tune.members or name in tune.members):
             for variant in variants(member, tune.search):
@@ -197,9 +185,6 @@ def _member_problems(params: Params) -> Iterator[Problem]:
     """The teachers, external images, tuned folds and starting weights that members name."""
     if not params.members and not params.external:
         yield ("members",), "{} was found; at least one member was expected"
-    for name in (*params.members, *params.external):
-        if name in ROWS_OF_TABLES:
-            yield ("members", name), f"{name} is a row of its own in tables of scores; give the member another name"
     for name, member in params.members.items():
         keys, others = ("members", name), [other for other in params.members if other != name]
         yield from _unknown((*keys, "teacher"), enumerate(member.teacher), others, "other member")

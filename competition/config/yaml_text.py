@@ -1,4 +1,4 @@
-"""YAML 1.2 as plain values: bounded size and depth, aliases included; no tags, no duplicate keys; the line of every key.
+"""YAML 1.2 as plain values: bounded size, aliases included; no tags, no duplicate keys; the line of every key.
 
 Values are set in the text of a file, so that comments, order and formatting of everything else stay as they are.
 """
@@ -6,8 +6,8 @@ Values are set in the text of a file, so that comments, order and formatting of 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from io import StringIO
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # ruamel is imported where a text is read
 Tree = dict[str, Any]  # the plain values of a file: block -> key -> value
 
 LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
-DEEPEST = 20  # nested blocks
 MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
 TEXT_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge", "timestamp")}  # a date stays a text
 PLAIN_TAGS = {*TEXT_TAGS, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "int", "float", "bool", "null"))}
@@ -58,16 +57,21 @@ def parse_yaml(text: str, where: str) -> Any:
 
     Raises UserError, whose message begins with `where`.
     """
+    return json.loads(_json_of(text, where))  # each caller gets a copy of its own
+
+
+@lru_cache(maxsize=32)  # params.yaml is the base of most files
+def _json_of(text: str, where: str) -> str:
+    """The document as JSON, where each alias is written out: a change of one place must not change the others."""
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     yaml = _yaml()
     try:
         node = yaml.compose(text)
         if node is None:
-            return None
+            return "null"
         _check(node, where)
-        # Each alias gets its own copy: a change of one place must not change the others.
-        return json.loads(json.dumps(yaml.constructor.construct_document(node)))
+        return json.dumps(yaml.constructor.construct_document(node))
     except UserError:
         raise
     except MarkedYAMLError as error:
@@ -82,34 +86,29 @@ def parse_yaml(text: str, where: str) -> Any:
         )
         raise UserError(f"{where}{line}: {problem}; expected YAML 1.2 ({remedy})") from None
     except RecursionError:
-        raise UserError(f"{where}: more than {DEEPEST} nested blocks; params.yaml shows the form") from None
+        raise UserError(f"{where}: too many nested blocks; params.yaml shows the form") from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}; expected YAML 1.2") from None
 
 
 def _check(root: Any, where: str) -> None:
     """Refuse nodes before values are made of them: aliases let a few bytes stand for gigabytes, tags name foreign types."""
-    count, pending = 0, [(root, 0, 0, False)]  # (node, nested blocks around it, line, whether it is a key)
-    while pending:
-        node, depth, line, is_key = pending.pop()
-        count, line = count + 1, max(line, node.start_mark.line + 1)  # an alias stands for a block above it
+    nodes = [(root, False)]  # (node, whether it is a key), each alias with all that it stands for
+    for node, is_key in nodes:  # the list grows while it is read
         problem = ""
         if is_key and node.tag not in TEXT_TAGS:
             name = node.value if node.id == "scalar" else f"of a {node.id}"
             problem = f"the name {name} is not text; write it in quotes"
         elif node.tag not in PLAIN_TAGS:
             problem = f"the YAML tag {node.tag} is not supported; write the plain value"
-        elif depth > DEEPEST:
-            problem = f"more than {DEEPEST} nested blocks, aliases written out; params.yaml shows the form"
-        elif count > MOST_VALUES:
+        elif len(nodes) > MOST_VALUES:
             problem = f"more than {MOST_VALUES:,} values with aliases written out; use fewer aliases"
         if problem:
-            raise UserError(f"{where} line {line}: {problem}")
+            raise UserError(f"{where} line {node.start_mark.line + 1}: {problem}")
         if node.id == "mapping":
-            pairs = [((key, depth + 1, line, True), (value, depth + 1, line, False)) for key, value in node.value]
-            pending += reversed(list(chain(*pairs)))
+            nodes += [pair for key, value in node.value for pair in ((key, True), (value, False))]
         elif node.id == "sequence":
-            pending += [(value, depth + 1, line, False) for value in reversed(node.value)]
+            nodes += [(value, False) for value in node.value]
 
 
 def _yaml() -> "YAML":

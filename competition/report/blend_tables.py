@@ -1,20 +1,11 @@
 """Tables of a blend: its gains over the baselines, the views, what each member is worth; of the report and of VERBOSE=1."""
 
-import json
-from pathlib import Path
-
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import is_doubted
-from competition.ensemble.metrics import METRICS, Metric, metric_named
+from competition.ensemble.metrics import METRICS, metric_named
 from competition.report.page import Section, Table, Text
-from competition.report.terminal import (
-    Scores,
-    best_members,
-    gain,
-    how,
-    with_error,
-)
+from competition.report.terminal import Scores, best_members, gain, how, with_error
 
 SOURCES = "blend/scores.json, blend/chain.json · make predict"
 
@@ -101,33 +92,3 @@ def worth_tables(scores: Scores) -> list[Table]:
         "the same most probable class / correlation of the errors. Two identical members have 1.000 / 1.00, and one is worth nothing."
     )
     return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]
-
-
-def ways_section(file: Path, metric: Metric) -> Section | None:
-    """The result of `make list-blends`; None if it was not run."""
-    if not file.is_file():
-        return None
-    result = json.loads(file.read_text(encoding="utf-8"))
-    blocks = []
-    note = (
-        "While choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance. Honest and its gains: "
-        "cross-fitted, on the same rows."
-    )
-    for key, title in (("blends", "blend method"), ("policies", "views (policy.method), equal member weights")):
-        rows = []
-        references = sorted({name for row in result.get(key, ()) for name in row["over"]})
-        for row in result.get(key, ()):
-            honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"], metric.name)
-            cells = {title: row["name"], "while choosing": f"{metric.display(row['chosen_on']):.4f}"}
-            cells[f"honest {metric.name}"] = honest
-            for name in references:  # a row that is a reference itself has no gain over it
-                over = row["over"].get(name)
-                column = f"honest gain over {'the best member' if name == 'best' else name}"
-                cells[column] = "no difference" if over is None else gain(Difference(**over))
-            rows.append(cells)
-        if rows:  # policies: some member has a choice of views
-            blocks.append(Table.of(rows, note=note))
-    lines = [
-        "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
-    ]
-    return Section("ways", "All blend methods", "list_blends.json · make list-blends", [*blocks, Text(lines)])

@@ -9,7 +9,7 @@ import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
-from competition.ensemble.metrics import METRICS, Metric, default_labels
+from competition.ensemble.metrics import Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
 from competition.prepare.shift import Shift
@@ -178,17 +178,12 @@ def shift_sentences(scores: Scores) -> list[str]:
         return []
     if not shift["differs"]:
         return [f"test rows look like training rows: {_auc(shift)}"]
-    weighted, rows, metric = shift["weighted"], shift["test_rows"], METRICS.get(scores["metric"])
-    unlike = f"{shift['unlike']:,} test rows are unlike any training row: nothing here says how they score"
-    # In other metrics the score of misclassified rows has no known value.
-    if metric is not None and metric.sign > 0 and metric.target == "single" and metric.name != "quadratic_kappa":
-        worst = scores["honest"] * (1 - shift["unlike"] / rows)
-        unlike += f"; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}"
+    weighted, rows = shift["weighted"], shift["test_rows"]
     return [
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
         f"training rows weighted to resemble them score {with_error(weighted['value'], weighted['error'], scores['metric'])} "
         f"(worth {weighted['effective_rows']:,.0f} rows of equal weight)",
-        f"{unlike}; data/shift.png",
+        f"{shift['unlike']:,} test rows are unlike any training row: nothing here says how they score; data/shift.png",
     ]
 
 
@@ -238,10 +233,4 @@ def caveats_section(
 
 
 def _auc(shift: Scores) -> str:
-    text = f"AUC {shift['auc']:.3f} ({shift['low']:.3f} to {shift['high']:.3f}; 0.5 = alike) of telling them apart"
-    if shift["high"] < 0.5:
-        text += (
-            ", which is below 0.5: the classifier is wrong more often than a coin, as where the parts were balanced on purpose or "
-            "share near copies; a random split would not look like this"
-        )
-    return text
+    return f"AUC {shift['auc']:.3f} ({shift['low']:.3f} to {shift['high']:.3f}; 0.5 = alike) of telling them apart"

@@ -1,19 +1,20 @@
-"""Charts of scores, calibration and counts, as inline SVG (see svg.py)."""
+"""Charts of scores, of predictions against the truth and of confusions, as inline SVG (see svg.py)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import score_range
-from competition.report.mistakes import Bin
-from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, axis_ends, chart, shortened
+from competition.report.svg import COLOURS, DASHED, DOTTED, NORMAL, Chart, axis_ends, shortened
 from competition.report.terminal import number, plus_minus
 
+ROW_HEIGHT = 58.0  # pixels, of the score chart
 MOST_POINTS = 1000  # of a regression, evenly over the values
+FEW_CLASSES = 24  # of which each cell of a confusion matrix has room for its number
+SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420.0  # pixels: of a cell among many and among few, of the whole matrix
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Point:
     error: float | None  # standard error; without one, no bar is drawn
     honest: bool  # filled; otherwise hollow: scored on the rows it was chosen on
     note: str = ""
-    test: bool = False  # a diamond: scored on test rows, not on the rows of the others
+    test: bool = False  # blue: scored on test rows, not on the rows of the others
 
 
 def score_chart(points: Sequence[Point], band: tuple[float, float] | None, metric: str) -> Markup:
@@ -35,33 +36,27 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, metri
     for point in points:
         low, high = point.value - (point.error or 0.0), point.value + (point.error or 0.0)
         whiskers.append((max(low, min(lowest, point.value)), min(high, max(highest, point.value))))
-    listed = []
-    with chart(372, 58 * len(points) + 66, (20, 20, 22, 44)) as drawing:
-        axes = drawing.axes
-        axes.set_xlim(axis_ends([*np.ravel(whiskers), *(band or ())], (lowest, highest)))
-        axes.set(ylim=(len(points) - 0.5, -0.5), xlabel=metric, yticks=[])
-        drawing.ticks(x=4)
-        if band:
-            axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
-            axes.set_title("shaded: expected leaderboard, 95 %")
-        beside: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
-        for row, (point, whisker) in enumerate(zip(points, whiskers, strict=True)):
-            value = number(point.value)
-            if point.error is not None:
-                value = f"{value} {plus_minus(point.error, point.value)}"
-                drawing.line(whisker, [row + 0.26] * 2, "ink", "whisker", linewidth=2, alpha=0.75)
-            colour, css_class = ("gold", "dot") if point.honest else ("card", "hollow")
-            edge: dict[str, Any] = {
-                "markeredgecolor": PLACEHOLDERS["gold"],
-                "markeredgewidth": 0 if point.honest else 2,
-            }
-            marker = "D" if point.test else "o"
-            drawing.dots(point.value, row + 0.26, colour, css_class, point.name, marker=marker, markersize=10, **edge)
-            axes.text(0, row - 0.3, shortened(point.name, 28), size=NORMAL, **beside)
-            axes.text(1, row - 0.3, value, size=NORMAL, ha="right", **beside)
-            axes.text(0, row - 0.03, point.note, color=PLACEHOLDERS["soft"], **beside)
-            listed.append(f"{point.name} {value}{f' ({point.note})' if point.note else ''}")
-        return drawing.markup(f"{metric} with standard errors: {'; '.join(listed)}")
+    height, listed = ROW_HEIGHT * len(points), []
+    ends = axis_ends([*np.ravel(whiskers), *(band or ())], (lowest, highest))
+    drawing = Chart((372, height + 66), (20, 20, 22, 44), ends, (height, 0))
+    if band:
+        (left, top), (right, bottom) = drawing.pixels(band, (0, height))
+        drawing.add("rect", x=left, y=top, width=right - left, height=bottom - top, fill="band")
+    drawing.axes(x=4, title="shaded: expected leaderboard, 95 %" if band else "", across=metric)
+    for row, (point, whisker) in enumerate(zip(points, whiskers, strict=True)):
+        value, y = number(point.value), ROW_HEIGHT * row + 44
+        if point.error is not None:
+            value = f"{value} {plus_minus(point.error, point.value)}"
+            drawing.line(whisker, y, "ink", "whisker", stroke_width=2)
+        colour = "right" if point.test else "gold" if point.honest else "card"
+        edge = {} if point.honest else {"stroke": "gold", "stroke_width": 2}
+        drawing.dots(point.value, y, colour, "dot" if point.honest else "hollow", [point.name], r=5.0, **edge)
+        top = drawing.top + ROW_HEIGHT * row
+        drawing.write(drawing.left, top + 16, shortened(point.name, 28), font_size=NORMAL)
+        drawing.write(drawing.right, top + 16, value, font_size=NORMAL, text_anchor="end")
+        drawing.write(drawing.left, top + 32, point.note, "soft")
+        listed.append(f"{point.name} {value}{f' ({point.note})' if point.note else ''}")
+    return drawing.markup(f"{metric} with standard errors: {'; '.join(listed)}")
 
 
 def legend(names: Iterable[str], colours: Iterable[str] | None = None, css_class: str = "") -> Markup:
@@ -74,20 +69,6 @@ def legend(names: Iterable[str], colours: Iterable[str] | None = None, css_class
     return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))
 
 
-def reliability_chart(bins: Sequence[Bin]) -> Markup:
-    """Accuracy against confidence with standard errors and the diagonal of perfect calibration.  bins: of mistakes.reliability."""
-    with chart(304, 300, (46, 12, 22, 44)) as drawing:
-        drawing.axes.set(xlim=(0, 1), ylim=(0, 1), title="accuracy", xlabel="confidence")
-        drawing.ticks(x=6, y=6)
-        drawing.line([0, 1], [0, 1], "soft", linestyle=(0, (4, 4)), linewidth=1)
-        for group in bins:
-            tooltip = f"{counted(group.rows, 'row')}: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
-            interval = np.clip([group.accuracy - group.error, group.accuracy + group.error], 0, 1)
-            drawing.line([group.confidence] * 2, interval, "ink", "whisker", linewidth=2, alpha=0.75)
-            drawing.dots(group.confidence, group.accuracy, "gold", "dot", tooltip)
-        return drawing.markup("accuracy by confidence, with standard errors")
-
-
 def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float) -> Markup:
     """Predictions of a regression against the truth, with the lines of equality and of the mean.
 
@@ -96,23 +77,48 @@ def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float) -> Markup
     shown = np.linspace(0, len(truth) - 1, min(MOST_POINTS, len(truth))).astype(int)
     chosen = np.argsort(truth, kind="stable")[shown]
     truth, predicted = truth[chosen], predicted[chosen]
-    with chart(360, 330, (62, 14, 22, 44)) as drawing:
-        axes = drawing.axes
-        ends = axis_ends([*truth, *predicted])
-        axes.set(xlim=ends, ylim=ends, title="prediction", xlabel="truth")
-        drawing.ticks(x=3, y=5)
-        drawing.line(ends, ends, "soft", linestyle=(0, (4, 4)), linewidth=1)
-        drawing.line(ends, [mean, mean], "wrong", linestyle=(0, (1, 3)), linewidth=1.5)
-        drawing.dots(truth, predicted, "c0", "dots", markersize=5, alpha=0.5)
-        return drawing.markup(f"predictions against the truth of {len(truth):,} rows")
+    ends = axis_ends([*truth, *predicted])
+    drawing = Chart((360, 330), (62, 14, 22, 44), ends, ends)
+    drawing.axes(x=3, y=5, title="prediction", across="truth")
+    drawing.line(ends, ends, "soft", stroke_dasharray=DASHED)
+    drawing.line(ends, mean, "wrong", stroke_width=1.5, stroke_dasharray=DOTTED)
+    drawing.dots(truth, predicted, "c0", "dot", r=2.5, opacity=0.5)
+    return drawing.markup(f"predictions against the truth of {len(truth):,} rows")
 
 
-def bar_chart(heights: Sequence[int], name: str) -> Markup:
-    """Counts beside each other, in the given order."""
-    with chart(640, 150, (52, 8, 18, 14)) as drawing:
-        drawing.axes.set(title=name, xlim=(0, len(heights)), ylim=(0, max(*heights, 1)), xticks=[])
-        drawing.ticks(y=3)
-        drawing.axes.stairs(heights, fill=True, color=PLACEHOLDERS["c0"], alpha=0.8)
-        return drawing.markup(
-            f"{name}: {counted(len(heights), 'class', 'classes')}, {max(heights):,} to {min(heights):,}"
-        )
+def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = SIDE) -> Markup:
+    """Rows of each class (down) by predicted class (across).
+
+    confusion: (C, C) int.  width: of few classes, pixels without their names. Blue cells are right, orange ones wrong; the
+    opacity grows with the share of the class. Empty cells are not drawn. In small cells only the numbers of wrong rows above 1 are written.
+    """
+    classes, totals = len(confusion), confusion.sum(1)
+    is_small = classes > FEW_CLASSES
+    cell = SMALL_CELL if is_small else min(max(width / classes, 17.5), LARGE_CELL)
+    font = min(cell * 0.9, 11.5)
+    short = [shortened(name, 20) for name in names]
+    longest = max(len(name) for name in short) * font * 0.6
+    left, right, top, bottom = margins = (longest + 14, 20 + longest * 0.45, longest * 0.9 + 12, 24.0)
+    size = (left + cell * classes + right, top + cell * classes + bottom)
+    drawing = Chart(size, margins, (0, classes), (classes, 0))
+    drawing.axes(across="predicted class across, true class down")
+    for true, predicted in np.argwhere(confusion > 0).tolist():
+        count, share = int(confusion[true, predicted]), confusion[true, predicted] / totals[true]
+        style, opacity, taken_for = "right", 0.14 + 0.4 * share, ""
+        if true != predicted:
+            style, opacity = "wrong", 0.35 + 0.65 * min(2 * share, 1.0) ** 0.5
+            taken_for = f" predicted as {names[predicted]}"
+        tooltip = f"{names[true]}{taken_for}: {count:,} of {counted(int(totals[true]), 'row')} {style}"
+        x, y = left + cell * predicted, top + cell * true
+        square = {"x": x + 0.2, "y": y + 0.2, "width": cell - 0.4, "height": cell - 0.4}
+        drawing.add("rect", style, tooltip, fill=style, opacity=float(opacity), **square)
+        if not is_small or (style == "wrong" and count > 1):
+            height = min(15.0, cell * 0.8, cell * 1.5 / len(str(count)))
+            middle = {"text_anchor": "middle", "font_size": height}
+            drawing.write(x + cell / 2, y + cell / 2 + 0.35 * height, str(count), "ink", **middle)
+    for n, name in enumerate(short):
+        place = cell * (n + 0.5)
+        drawing.write(left - 3.5, top + place + font * 0.35, name, "soft", font_size=font, text_anchor="end")
+        turned = f"rotate(-58 {left + place:.1f} {top - 3.5:.1f})"
+        drawing.write(left + place, top - 3.5, name, "soft", font_size=font, transform=turned)
+    return drawing.markup(f"confusion matrix of {classes} classes")

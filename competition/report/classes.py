@@ -1,36 +1,24 @@
-"""The report's sections on classes, calibration and errors."""
+"""The scored rows of a blend, the scores of each class, and the report's sections on classes and doubtful labels."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
 from competition.files.manifest import Manifest, read_manifest
-from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.charts import reliability_chart
-from competition.report.class_charts import ORDERED, confusion_chart
-from competition.report.mistakes import (
-    class_scores,
-    confusion,
-    largest_cells,
-    reliability,
-)
-from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
-from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
+from competition.report.charts import FEW_CLASSES, confusion_chart
+from competition.report.page import Block, Charts, Image, Section, Table, Text
+from competition.report.pictures import sheet_uri
 from competition.report.stored_blends import read_table, stored_decisions
-from competition.submission.format import for_spreadsheet
 
 WORST, PAIRS = 15, 12
-PICTURED_PAIRS = 6
-PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
 FEWEST_CLASSES = 10  # for a sentence on F1 and number of rows
 EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
-ISSUES_FILE, ISSUES_MANIFEST = "label_issues.csv", "label_issues.json"
+ISSUES_FILE, ISSUES_SHEET, ISSUES_MANIFEST = "label_issues.csv", "label_issues.png", "label_issues.json"
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
@@ -41,6 +29,15 @@ class HonestRows(NamedTuple):
     labels: np.ndarray  # (N,) int; of a multi-label competition (N, C) bool, of a regression (N,) float
     predicted: np.ndarray  # as labels
     scores: np.ndarray  # (N, C)
+
+
+class ClassScore(NamedTuple):
+    number: int
+    f1: float
+    precision: float
+    recall: float
+    rows: int  # of the class
+    predicted: int  # rows
 
 
 def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
@@ -60,10 +57,38 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
     return HonestRows(ids[scored], targets[scored], predicted[scored], scores[scored])
 
 
-def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
-    """The classes with the lowest F1, the most frequent confusions, the matrix, whether rare classes are worse, and pictures.
+def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """(C, C) int: rows by true class (down) and predicted class (across).  labels, predicted: (N,) int."""
+    return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
-    rows: of `honest_rows`.  pixels: as in `labels_and_values.worst_section`.
+
+def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: int) -> list[ClassScore]:
+    """Scores of all classes, the worst F1 first, then the larger class.
+
+    labels, predicted: (N,) int, or (N, C) bool of several labels. F1 of a class that is absent from both is 0, as in the metric.
+    """
+    if labels.ndim == 2:
+        hits, actual, chosen = (one.sum(0) for one in (labels & predicted, labels, predicted))
+    else:
+        counted_labels = (labels[labels == predicted], labels, predicted)
+        hits, actual, chosen = (np.bincount(one, minlength=classes) for one in counted_labels)
+    f1 = 2 * hits / np.maximum(actual + chosen, 1)
+    precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(actual, 1)
+    columns = (range(classes), *(one.tolist() for one in (f1, precision, recall, actual, chosen)))
+    scores = [ClassScore(*figures) for figures in zip(*columns, strict=True)]
+    return sorted(scores, key=lambda score: (score.f1, -score.rows))
+
+
+def most_confident_errors(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:
+    """Row numbers of the misclassified rows, highest score of the predicted class first."""
+    wrong = np.flatnonzero(labels != predicted)
+    return wrong[np.argsort(-scores[wrong, predicted[wrong]], kind="stable")][:limit]
+
+
+def classes_section(rows: HonestRows, prepared: Prepared) -> Section:
+    """The classes with the lowest F1, the most frequent confusions, their matrix, and whether rare classes are worse.
+
+    rows: of `honest_rows`.
     """
     _, labels, predicted, _ = rows
     names, count = prepared.competition.classes, int((labels != predicted).sum())
@@ -79,16 +104,16 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
         cells.append([names[score.number], confused_with, *figures, f"{score.rows:,}"])
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
     blocks.append(Table(columns, cells[:WORST], 2, title="The classes with the lowest F1 (rows: of the class)"))
-    if pairs := largest_cells(wrong, PAIRS):
-        shares = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
-        pair_columns = ["class", "predicted as", "rows", "share of the class"]
-        blocks.append(
-            Table(
-                pair_columns, shares, 2, title=f"The {len(pairs)} most frequent of {np.count_nonzero(wrong)} confusions"
-            )
-        )
+    pairs = np.argwhere(wrong > 0)
+    pairs = pairs[np.argsort(-wrong[wrong > 0], kind="stable")]
+    if len(pairs):
+        shares = [
+            [names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs[:PAIRS]
+        ]
+        title = f"The {len(shares)} most frequent of {len(pairs)} confusions"
+        blocks.append(Table(["class", "predicted as", "rows", "share of the class"], shares, 2, title=title))
     if len(names) <= MAX_CHART_CLASSES:
-        many = " above 1; classes that are confused stand together" if len(names) > ORDERED else ""
+        many = " above 1" if len(names) > FEW_CLASSES else ""
         note = (
             "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange: wrong rows, with their number"
             f"{many}; the darker, the larger the share of the class."
@@ -100,107 +125,38 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
         train_rows = np.bincount(prepared.part("train")["label"], minlength=len(names))
         f1 = np.array([score.f1 for score in sorted(scores)])
         blocks.append(Text([rare_note(f1, train_rows)], name="F1 and number of rows"))
-    if pixels is not None:
-        blocks += pair_blocks(table, rows, prepared, pixels)
-    return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
+    return Section("classes", "Classes", SOURCE, blocks)
 
 
 def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
-    """The rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
+    """Whether rare classes are worse.  f1, train_rows: (C,)."""
     fewest, most = int(train_rows.min()), int(train_rows.max())
     if most <= EVEN * fewest:
         return f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
-    correlation = pd.Series(f1).rank().corr(pd.Series(train_rows).rank()) if np.ptp(f1) > 0 else 0.0
     by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
     rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
     errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
     difference = float(frequent.mean() - rare.mean())
-    verdict = "rare classes are worse" if difference > 0 else "rare classes are better"
+    verdict = "Rare classes are worse" if difference > 0 else "Rare classes are better"
     if abs(difference) <= 2 * np.hypot(errors[0], errors[1]):
-        verdict = "rare classes are not worse beyond noise"
+        verdict = "Rare classes are not worse beyond noise"
     means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
-    return (
-        f"Rank correlation of rows and F1 {correlation:+.2f}; {verdict}: mean F1 {means[0]} in the third of the classes with the fewest "
-        f"rows, {means[1]} in the third with the most."
-    )
+    return f"{verdict}: mean F1 {means[0]} in the third of the classes with the fewest rows, {means[1]} in the third with the most."
 
 
-def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels) -> list[Block]:
-    """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
-
-    table: (C, C), of mistakes.confusion.  rows: of `honest_rows`.  pixels: of the training rows in index order.
-    """
-    ids, labels, predicted, scores = rows
-    names, blocks = prepared.competition.classes, list[Block]()
-    for a, b in largest_cells(np.triu(table + table.T, 1), PICTURED_PAIRS):
-        groups = []
-        for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
-            chosen = np.flatnonzero((labels == actual) & (predicted == decided))
-            best_first = chosen[np.argsort(-scores[chosen, decided], kind="stable")]
-            shown = best_first[: PICTURES_RIGHT if actual == decided else PICTURES_WRONG]
-            title = f"{names[actual]}, right"
-            if actual != decided:
-                title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {counted(int(table[actual].sum()), 'row')}"
-            lines = [[f"{scores[n, decided]:.2f}", names[actual], str(ids[n])] for n in shown]
-            if lines:
-                groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
-        blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
-    return blocks
-
-
-def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
-    """Reliability diagram and calibration error.  labels: (N,) int.  scores: (N, C)."""
-    bins, error = reliability(labels, scores)
-    text = (
-        f"Expected calibration error {error:.4f}: the mean |accuracy - confidence| over rows in ten bins. Points below the "
-        "diagonal are overconfident, above it underconfident. Bars are one standard error."
-    )
-    rows = [[f"{b.confidence:.3f}", f"{b.accuracy:.3f} ± {b.error:.3f}", f"{b.rows:,}"] for b in reversed(bins)]
-    table = Table(["mean confidence", "accuracy", "rows"], rows, 0, title="Accuracy by confidence")
-    return Section("calibration", "Calibration", SOURCE, [Text([text]), Charts([reliability_chart(bins)]), table])
-
-
-def dependencies_of_issues(prepared: Prepared, blend: Manifest) -> dict[str, str]:
-    """What the list of `make label-issues` depends on."""
-    return {"blend": blend.digest, "data": prepared.digest}
-
-
-def current_issues(work: Path, prepared: Prepared, blend: Manifest | None) -> pd.DataFrame | None:
-    """The list of `make label-issues`, with ids as in the index; None if it was not run for this blend and these data."""
-    manifest, file = read_manifest(work / ISSUES_MANIFEST), work / ISSUES_FILE
-    if (
-        blend is None
-        or manifest is None
-        or manifest.depends != dependencies_of_issues(prepared, blend)
-        or not file.is_file()
-    ):
+def label_issues_section(work: Path, prepared: Prepared, blend: Manifest | None) -> Section | None:
+    """The contact sheet of `make label-issues`; None if it was not run."""
+    manifest, sheet = read_manifest(work / ISSUES_MANIFEST), work / ISSUES_SHEET
+    if manifest is None:
         return None
-    issues = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
-    train = prepared.part("train")
-    ids = dict(zip(for_spreadsheet(train[["id"]])["id"], train["id"]))  # as in the file -> as in the index
-    return issues.assign(id=issues["id"].map(ids))
-
-
-def label_issues_section(
-    issues: pd.DataFrame | None, was_run: bool, prepared: Prepared, pixels: Pixels | None
-) -> Section | None:
-    """The result of `make label-issues` as pictures; None if it was not run.
-
-    issues: of `current_issues`.  pixels: as in `labels_and_values.worst_section`.
-    """
-    source = f"{ISSUES_FILE}; cache · make label-issues"
-    if issues is None:
-        stale = Text(["`make label-issues` was run for another blend or for other data; run it again."], True)
-        return Section("labels", "Doubtful labels", source, [stale]) if was_run else None
-    worst = issues.head(WORST)
-    shown = f"; here the {WORST} most doubtful, all in {ISSUES_FILE}" if len(issues) > WORST else ""
-    blocks: list[Block] = [Text([f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."])]
-    if len(worst):
-        lines = [
-            [f"is {r.label} {r.label_probability:.2f}", f"✕ {r.suggested} {r.suggested_probability:.2f}", str(r.id)]
-            for r in worst.itertuples()
-        ]
-        tiles = row_tiles(prepared, worst["id"].to_numpy(str), lines, pixels, MAX_SIZE)
-        note = "The label and the class that the blend suggests instead, each with its probability, and the id."
-        blocks.append(Sheet(tiles, note if pixels is not None else f"{note} {NO_PICTURES}"))
-    return Section("labels", "Doubtful labels", source, blocks)
+    blocks: list[Block] = [
+        Text(["`make label-issues` was run for another blend or for other data; run it again."], True)
+    ]
+    if blend is not None and manifest.depends == {"blend": blend.digest, "data": prepared.digest}:
+        blocks = [Text([f"{counted(manifest.result['issues'], 'doubtful label')}, all in {ISSUES_FILE}."])]
+        if sheet.is_file():
+            caption = (
+                "The most doubtful: the label and the class that the blend suggests instead, each with its probability."
+            )
+            blocks.append(Image(sheet_uri(sheet), caption))
+    return Section("labels", "Doubtful labels", f"{ISSUES_FILE}, {ISSUES_SHEET} · make label-issues", blocks)

@@ -7,11 +7,9 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.prepare.folds import share_errors
 from competition.prepare.leaks import leak_sentence
 from competition.prepare.prepared import Prepared
-from competition.report.charts import bar_chart
-from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.page import Block, Section, Table, Text
 
 MAX_ROWS = 12  # of a table of findings
 MATCH = {True: "byte for byte", False: "nearly"}  # of two photos
@@ -34,20 +32,13 @@ def data_section(prepared: Prepared) -> Section:
         sizes, fold_counts = table.sum(axis=1).to_numpy(), table.to_numpy()
         order = np.argsort(-sizes, kind="stable")
         folds = [f"fold {name}" for name in table.columns]
-        share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(table))]
-        note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
-        blocks += [
-            Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
-        ]
-        is_long = len(names) > MAX_OPEN_CLASSES
-        if is_long:
-            blocks.append(Charts([bar_chart(sizes[order].tolist(), "training rows of each class")]))
+        blocks.append(Text([f"Training rows of the folds: {', '.join(f'{rows:,}' for rows in fold_sizes)}."]))
         if thin := table.index[(table == 0).any(axis=1)].tolist():
             listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
             text = f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
             blocks.append(Text([text], True))
         rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in fold_counts[n])] for n in order]
-        folded = f"all {len(names)} classes, fold by fold" if is_long else ""
+        folded = f"all {len(names)} classes, fold by fold" if len(names) > MAX_OPEN_CLASSES else ""
         blocks.append(Table(["class", "rows", *folds], rows, folded=folded))
     blocks += finding_blocks(folder, prepared)
     files = "data/index.csv, support.csv, duplicates.csv, conflicts.csv, leaks.csv, unreadable.csv"
@@ -78,33 +69,30 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []
         shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
         columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}
-        blocks.append(findings_table(shown, columns, 5, "Test images among the labelled ones"))
+        blocks.append(findings_table(shown, columns, "Test images among the labelled ones"))
     if len(conflicts):
         photos = conflicts["group"].nunique()
         class_names = dict(zip(competition.label_values, competition.classes, strict=True))
         shown = conflicts.assign(label=conflicts["label"].map(lambda label: class_names.get(label, label)))
         blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
         columns = {"group": "photo", "id": "id", "label": "label"}
-        blocks.append(findings_table(shown, columns, 3, "Conflicting labels"))
+        blocks.append(findings_table(shown, columns, "Conflicting labels"))
     if len(pairs):
         exact = int(pairs["exact"].sum())
         text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        distances = {"bits": pairs["bits"].map("{:.0f}".format), "pixels": pairs["pixels"].map("{:.2f}".format)}
-        shown = pairs.assign(exact=pairs["exact"].map(MATCH), **distances)
-        columns = {"a": "photo", "b": "same as", "exact": "match"}
-        columns |= {"bits": "hash distance, of 64 bits", "pixels": "pixel distance, of 255"}
-        blocks += [Text([text]), findings_table(shown, columns, 3, "Duplicate photos")]
+        shown, columns = pairs.assign(exact=pairs["exact"].map(MATCH)), {"a": "photo", "b": "same as", "exact": "match"}
+        blocks += [Text([text]), findings_table(shown, columns, "Duplicate photos")]
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
         columns = {"id": "id", "part": "part", "shard": "file", "problem": "problem"}
-        blocks += [Text([text], True), findings_table(unreadable, columns, 4, "Unreadable images")]
+        blocks += [Text([text], True), findings_table(unreadable, columns, "Unreadable images")]
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
 
 
-def findings_table(findings: pd.DataFrame, columns: Mapping[str, str], words: int, title: str) -> Table:
-    """A table of the first findings.  columns: of the findings -> their titles.  words: number of those with texts."""
+def findings_table(findings: pd.DataFrame, columns: Mapping[str, str], title: str) -> Table:
+    """A table of the first findings.  columns: of the findings -> their titles."""
     rows = findings.head(MAX_ROWS)[list(columns)].astype(str).to_numpy().tolist()
     note = f"The first {MAX_ROWS} of {len(findings):,}." if len(findings) > MAX_ROWS else ""
-    return Table(list(columns.values()), rows, words, note, title=title)
+    return Table(list(columns.values()), rows, len(columns), note, title=title)

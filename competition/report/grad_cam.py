@@ -4,17 +4,19 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image as Pillow
+from PIL import ImageOps
 
 from competition.ensemble.predictions import positions
 from competition.files.manifest import Manifest, read_manifest
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.mistakes import most_confident_errors
+from competition.report.classes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile
 from competition.report.pictures import NO_PICTURES, data_uri
 
 FILE, MANIFEST = "grad_cam.npz", "grad_cam.json"
 WRONG, RIGHT = 12, 12
+CIVIDIS = ("#00224e", "#fee838", "#7c7b78")  # lowest, highest and middle colour, which colour-blind people see as well
 SIZE = 160  # pixels of a picture with its map
 
 
@@ -77,17 +79,15 @@ def grad_cam_section(
 
 
 def overlay(pixels: np.ndarray, one_map: np.ndarray) -> np.ndarray:
-    """(S, S, 3) uint8: the image in grey with its map in the colours of cividis, which colour-blind people see as well.
+    """(S, S, 3) uint8: the image in grey with its map in the colours of cividis.
 
     pixels: (H, W, 3) uint8.  one_map: (h, w) in 0..1.
     """
-    from matplotlib import colormaps
-
     size = (SIZE, SIZE)
     resampling = Pillow.Resampling.NEAREST if len(pixels) < 64 else Pillow.Resampling.BICUBIC
     grey = np.asarray(Pillow.fromarray(pixels).convert("L").resize(size, resampling), np.float32)[..., None] / 255
     heat = Pillow.fromarray((np.clip(one_map, 0, 1) * 255).astype(np.uint8)).resize(size, Pillow.Resampling.BICUBIC)
     strength = np.asarray(heat, np.float32)[..., None] / 255
-    colour = colormaps["cividis"](strength[..., 0])[..., :3].astype(np.float32)
+    colour = np.asarray(ImageOps.colorize(heat, *CIVIDIS), np.float32) / 255
     mixed = grey * (1 - 0.6 * strength) + colour * 0.6 * strength
     return (np.clip(mixed, 0, 1) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Blocks for the report's first screen, the sections on labels and on values, and the worst rows as pictures."""
+"""Blocks for the report's first screen, the section on labels, and the worst rows as pictures."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,13 +11,11 @@ from competition.ensemble.metrics import TargetKind
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.charts import MOST_POINTS, legend, truth_chart
-from competition.report.class_charts import confusion_chart
-from competition.report.classes import SOURCE, HonestRows
-from competition.report.mistakes import class_scores, confusion, most_confident_errors
+from competition.report.charts import MOST_POINTS, confusion_chart, legend, truth_chart
+from competition.report.classes import SOURCE, HonestRows, class_scores, confusion, most_confident_errors
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
-from competition.report.svg import PLACEHOLDERS, chart, shortened
+from competition.report.svg import DASHED, Chart, shortened
 
 WORST_NOTES: dict[TargetKind, str] = {
     "single": (
@@ -27,7 +25,6 @@ WORST_NOTES: dict[TargetKind, str] = {
     "multi": "with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score.",
     "regression": "with the largest errors.",
 }
-PARTS = 5  # of the rows of a regression, by value
 TILES = 32  # pictures of the worst rows
 GROUPS, OF_GROUP = 3, 2  # of the first screen: classes with pictures, pictures of each
 MOST_CLASSES, MATRIX_WIDTH = 12, 310.0  # of its matrix; of more classes those with the most wrong rows
@@ -35,8 +32,9 @@ SHOWN = 6  # labels with curves
 POINTS = 150  # of a curve
 NOTE = (
     "Precision: the share of the rows predicted to have the label that have it; recall: the share of the rows with the label that are "
-    "predicted to have it; F1: their harmonic mean. Each curve is of one label at every threshold; dots: the predictions of the blend, "
-    "whose thresholds were chosen without the row's fold. Diamonds: the highest F1 of these rows, which is optimistic."
+    "predicted to have it; F1: their harmonic mean. Each curve is of one label at every threshold. Dots in the left chart: the "
+    "predictions of the blend, whose thresholds were chosen without the row's fold; in the right chart: the highest F1 of these rows, "
+    "which is optimistic."
 )
 
 
@@ -102,48 +100,23 @@ def label_charts(
         by_threshold.append(Curve(name, text, thresholds, f1, (thresholds[best], f1[best])))
     drawings = [
         legend(names_shown),
-        curves_chart("precision", "recall", by_recall, "o"),
-        curves_chart("F1", "threshold of the label's score", by_threshold, "D"),
+        curves_chart("precision", "recall", by_recall),
+        curves_chart("F1", "threshold of the label's score", by_threshold),
     ]
     many = f" Of {len(names)} labels the {len(shown)} with the lowest F1." if len(shown) < len(names) else ""
     return Charts(drawings, NOTE + many, "Precision, recall and thresholds")
 
 
-def curves_chart(title: str, across: str, curves: Sequence[Curve], marker: str) -> Markup:
-    """One curve of each label with its point, which the marker shows; the colours are those of `charts.legend`."""
-    with chart(372, 330, (46, 14, 22, 44)) as drawing:
-        drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
-        drawing.ticks(x=5, y=5)
-        for n, curve in enumerate(curves):
-            kept = np.unique(np.linspace(0, len(curve.x) - 1, min(POINTS, len(curve.x))).astype(int))
-            dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}
-            drawing.line(curve.x[kept], curve.y[kept], f"c{n}", "curve", curve.name, linewidth=1.8, **dashes)
-            edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
-            drawing.dots(*curve.point, f"c{n}", "dot", curve.tooltip, marker=marker, **edge)
-        return drawing.markup(f"{title} against the {across}; {'; '.join(curve.tooltip for curve in curves)}")
-
-
-def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
-    """Errors of a regression in fifths of the rows.  targets: (N,) float.  values: (N, 1)."""
-    predicted, rows = values[:, 0].astype(np.float64), []
-    errors, mean = predicted - targets, float(targets.mean())
-    for part in np.array_split(np.argsort(targets, kind="stable"), min(PARTS, len(targets))):
-        low, high, error = targets[part].min(), targets[part].max(), errors[part]
-        figures = [np.sqrt((error**2).mean()), np.sqrt(((mean - targets[part]) ** 2).mean())]
-        figures += [np.abs(error).mean(), error.mean()]
-        cells = [value_text(float(one)) for one in figures]
-        rows.append([f"{value_text(low)} to {value_text(high)}", *cells, f"{len(part):,}"])
-    columns = ["value", "RMSE", "RMSE of the mean", "MAE", "mean error", "rows"]
-    explained = 1 - float((errors**2).sum()) / max(float(((targets - mean) ** 2).sum()), 1e-300)
-    text = (
-        f"The predictions of blends fitted without the row's fold explain {explained:.1%} of the variance"
-        f"{', so they are worse than the mean of all rows' if explained < 0 else ''}; the mean, {value_text(mean)}, looks at no image."
-    )
-    note = (
-        "The lowest fifth of the values first. RMSE: root of the mean squared error; of the mean: that of answering the mean of all rows "
-        "every time; MAE: mean size of an error; mean error: above 0, the predictions are too high."
-    )
-    return Section("classes", "Errors", SOURCE, [Text([text]), Table(columns, rows, note=note)])
+def curves_chart(title: str, across: str, curves: Sequence[Curve]) -> Markup:
+    """One curve of each label with its point; the colours are those of `charts.legend`."""
+    drawing = Chart((372, 330), (46, 14, 22, 44), (0, 1), (0, 1.02))
+    drawing.axes(x=5, y=5, title=title, across=across)
+    for n, curve in enumerate(curves):
+        kept = np.unique(np.linspace(0, len(curve.x) - 1, min(POINTS, len(curve.x))).astype(int))
+        dashes = {"stroke_dasharray": DASHED} if n % 2 else {}
+        drawing.line(curve.x[kept], curve.y[kept], f"c{n}", "curve", curve.name, stroke_width=1.8, **dashes)
+        drawing.dots(*curve.point, f"c{n}", "dot", [curve.tooltip], stroke="card", stroke_width=1.5)
+    return drawing.markup(f"{title} against the {across}; {'; '.join(curve.tooltip for curve in curves)}")
 
 
 def value_text(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The report's section on training: scores, learning curves and training times of the fold models."""
+"""The report's section on training: scores and learning curves of the fold models."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,14 @@ import pandas as pd
 from markupsafe import Markup
 
 from competition.config.digests import digest_of
-from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import METRICS, score_range
-from competition.files.manifest import Manifest, read_manifest
+from competition.files.manifest import read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import FEATURES_NOTE, TUNED, without_folder
-from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
-from competition.report.terminal import folds_text, number
+from competition.report.svg import DASHED, DOTTED, Chart, Ends, axis_ends, shortened
+from competition.report.terminal import TUNED, number, seeds_line
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_folds
@@ -34,13 +32,11 @@ CURVES_NOTE = (
 
 @dataclass(frozen=True)
 class TrainedFold:
-    """A trained fold model."""
+    """A fold model, finished or in training.  held_out: score on its held-out rows; NaN in training."""
 
     fold: int
-    manifest: Manifest
-    held_out: float  # score on its held-out rows
+    held_out: float
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss
-    megabytes: float  # of the weights
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,9 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[TrainedFold]:
     models = []
     for fold in range(folds):
         path = fold_manifest_path(run, fold)
-        manifest = read_manifest(path)
-        weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
-        if manifest is not None and weights.is_file() and history.is_file():
-            score = held_out_score(prepared, run, fold)
-            models.append(TrainedFold(fold, manifest, score, pd.read_csv(history), weights.stat().st_size / 1e6))
+        history = path.with_name("history.csv")
+        if read_manifest(path) is not None and path.with_name("weights.npz").is_file() and history.is_file():
+            models.append(TrainedFold(fold, held_out_score(prepared, run, fold), pd.read_csv(history)))
     return models
 
 
@@ -76,10 +70,8 @@ def in_training(run: Run, folds: int) -> list[TrainedFold]:
         for file in checkpoints[-1:]:
             with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged
                 facts = json.loads(file.read_text(encoding="utf-8"))
-                is_current = facts["made_from"] == digest_of(fold_model(run, fold).depends)
-                if is_current and facts["history"]:
-                    history = pd.DataFrame(facts["history"])
-                    models.append(TrainedFold(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))
+                if facts["made_from"] == digest_of(fold_model(run, fold).depends) and facts["history"]:
+                    models.append(TrainedFold(fold, nan, pd.DataFrame(facts["history"])))
     return models
 
 
@@ -98,26 +90,25 @@ def members_section(
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    growing = []
+    curves = []
     for title, models in unfinished.items():
         for model in models:
             done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
             name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
-            growing.append(curve_charts(name, [model], metric))
-    if not models_of and not growing:
+            curves.append(curve_charts(name, [model], metric))
+    if not models_of and not curves:
         return None
     blocks: list[Block] = []
     if models_of:
         trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
         tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
         blocks.append(scores_table(models_of, tuned_folds, trivial, metric))
-        blocks.append(models_table(runs, models_of, spreads))
+        blocks += [Text([line.strip()]) for line in seeds_line(spreads, params.members)]
     missing = {name: folds - len(models_of.get(name, [])) for name in runs}
     if incomplete := [f"{name} ({count})" for name, count in missing.items() if count]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    curves = [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
-    has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
-    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
+    curves += [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
+    blocks += [Text([CURVES_NOTE], name="Learning curves"), *curves]
     sources = "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train"
     return Section("members", "Members", sources, blocks)
 
@@ -132,64 +123,25 @@ def scores_table(
 
     tuned_folds: title -> these folds.  trivial: of every fold, what the trivial baseline answers and its score.
     """
-    folds = list(range(len(trivial)))
     held_out = {name: {model.fold: model.held_out for model in models} for name, models in models_of.items()}
     held_out["trivial baseline"] = {fold: score for fold, (_, score) in enumerate(trivial)}
-    tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
-    averaged = {f"mean of the folds' {metric}": folds}
-    if tuned and (honest := [fold for fold in folds if fold not in tuned]):
-        averaged[f"mean of {folds_text(honest)}"] = honest
     rows = []
     for name, scores in held_out.items():
-        cells, chosen = [name], set(tuned_folds.get(name, ()))
-        for of_mean in averaged.values():
-            known = [fold for fold in of_mean if fold in scores]
-            mean = number(float(np.mean([scores[fold] for fold in known]))) if known else "–"
-            part = f" ({len(known)} of {len(of_mean)} folds)" if 0 < len(known) < len(of_mean) else ""
-            cells.append(f"{mean}{TUNED * bool({*known} & chosen)}{part}")
-        cells.append(f"{number(min(scores.values()))} to {number(max(scores.values()))}")
-        cells += [f"{number(scores[n])}{TUNED * (n in chosen)}" if n in scores else "–" for n in folds]
-        rows.append(cells)
+        tuned = {*tuned_folds.get(name, ())} & scores.keys()
+        part = f" ({len(scores)} of {len(trivial)} folds)" if len(scores) < len(trivial) else ""
+        mean = f"{number(float(np.mean([*scores.values()])))}{TUNED * bool(tuned)}{part}"
+        of_folds = [f"{number(scores[n])}{TUNED * (n in tuned)}" if n in scores else "–" for n in range(len(trivial))]
+        rows.append([name, mean, *of_folds])
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
-        "The spread over folds is not a standard error: folds share training rows. "
-        f"Trivial baseline: {trivial[0][0]}, which looks at no image; its means are of folds, too, not of all rows together."
+        f"Trivial baseline: {trivial[0][0]}, which looks at no image; its mean is of folds, too, not of all rows together."
     )
-    if tuned:
+    if any(tuned_folds.values()):
         note += (
             f"{TUNED} The rows of that fold, or some rows of the mean, chose hyperparameters of the member: optimistic."
         )
-    columns = ["member", *averaged, "range", *(f"fold {n}" for n in folds)]
+    columns = ["member", f"mean of the folds' {metric}", *(f"fold {n}" for n in range(len(trivial)))]
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
-
-
-def models_table(
-    runs: Mapping[str, Run], models_of: Mapping[str, Sequence[TrainedFold]], spreads: Mapping[str, float]
-) -> Table:
-    """What the fold models of each member are, and how far their score depends on the seed."""
-    rows = []
-    for name, models in models_of.items():
-        member, results = runs[name].member, [model.manifest.result for model in models]
-        epochs = [int(result.get("epoch", len(model.history))) for result, model in zip(results, models, strict=True)]
-        seconds = sum(float(result.get("seconds", 0)) for result in results)
-        spread = spreads.get(runs[name].name)
-        rows.append(
-            {
-                "member": name,
-                "model": f"{member.architecture}, {member.image_size} px, weights {without_folder(str(member.weights))}",
-                "epoch": " to ".join(str(epoch) for epoch in sorted({min(epochs), max(epochs)})),
-                "training per fold model": f"{seconds / len(models):,.0f} s",
-                "weights": f"{models[0].megabytes:,.2f} MB",
-                "spread over seeds": "not studied" if spread is None else f"{spread:.4f}",
-            }
-        )
-    note = (
-        "Epoch: the one whose weights are kept. Spread over seeds: standard deviation of the score over training seeds, everything else "
-        "equal (make noise); of the mean over its seeds for a member with several."
-    )
-    if any(runs[name].member.head for name in models_of):
-        note += f" {FEATURES_NOTE}"
-    return Table.of(rows, 2, note)
 
 
 def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block:
@@ -197,11 +149,7 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block
     histories = [model.history for model in models]
     scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))
     if len(scores) < 2:
-        means = {"training loss": losses, "held-out loss": held_out, f"held-out {metric}": scores}
-        known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
-        folds = counted(len(histories), "fold")
-        text = f"There is no curve of a head, or of a single epoch; mean of {folds}: {', '.join(known)}."
-        return Text([text], name=name)
+        return Text(["There is no curve of a head, or of a single epoch."], name=name)
     has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
     mark = overfit.best if overfit is not None and overfit.is_clear else None
@@ -234,10 +182,9 @@ def overfitting_text(start: Overfitting | None) -> str:
     if start.is_clear:
         after = f"epoch {start.best} of {start.last} (vertical line)"
         return f"Overfitting starts after {after}: by the end the held-out loss rises by {rise}."
-    lowest = "in the mean of the folds the held-out loss is lowest after"
     if start.best == start.last:
-        return f"No overfitting: {lowest} the last epoch."
-    return f"No clear overfitting: {lowest} epoch {start.best}, and {rise} at the end."
+        return "No overfitting: the held-out loss is lowest after the last epoch."
+    return f"No clear overfitting: the held-out loss is lowest after epoch {start.best} of {start.last}, and {rise} at the end."
 
 
 def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
@@ -265,30 +212,26 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
     return Overfitting(best + 1, rise, error, epochs, rise > 2 * error and best + 1 < epochs)
 
 
-def epoch_chart(member: str, lines: Mapping[str, np.ndarray], ends: tuple[float, float], mark: int | None) -> Markup:
-    """The mean over folds of each line, thick, and every fold, thin; a square or a dot at the end.  Held-out lines are dashed.
+def epoch_chart(member: str, lines: Mapping[str, np.ndarray], ends: Ends, mark: int | None) -> Markup:
+    """The mean over folds of each line, thick, and every fold, thin; a dot at the end.  Held-out lines are dashed.
 
-    lines: name -> (E, K), NaN where unknown.  ends: of the axis; lower values are outside.  mark: epoch with a vertical line.
+    lines: name -> (E, K), NaN where unknown.  ends: of the axis.  mark: epoch with a vertical line.
     """
-    title = " and ".join(lines)
-    with chart(320, 220, (50, 14, 22, 34)) as drawing:
-        axes = drawing.axes
-        axes.set(title=title, xlabel="epoch", ylim=ends)
-        axes.set_xlim(1, max(*(len(line) for line in lines.values()), 2))
-        drawing.ticks(y=4)
-        axes.locator_params(axis="x", nbins=6, integer=True)
-        if mark is not None:
-            axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
-        at_end = []
-        for name, line in lines.items():
-            known, epochs = np.isfinite(line), np.arange(1, len(line) + 1)
-            colour, style, marker = ("c1", (0, (4, 2.5)), "s") if name.startswith("held-out") else ("c0", "solid", "o")
-            for fold in np.flatnonzero(known.sum(0) > 1):
-                x, y = epochs[known[:, fold]], line[known[:, fold], fold]
-                drawing.line(x, y, colour, linewidth=0.9, alpha=0.4, linestyle=style)
-            at, means = epochs[known.any(1)], np.nanmean(line[known.any(1)], axis=1)
-            drawing.line(at, means, colour, "curve", name, linewidth=2.2, linestyle=style)
-            tooltip = f"{name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
-            drawing.dots(at[-1], means[-1], colour, "end", tooltip, marker=marker, markersize=6)
-            at_end.append(f"{name} {means[-1]:.4g}")
-        return drawing.markup(f"{member}: {title} by epoch; at the end, mean over folds: {', '.join(at_end)}")
+    title, at_end = " and ".join(lines), []
+    last = max(*(len(line) for line in lines.values()), 2)
+    drawing = Chart((320, 220), (50, 14, 22, 34), (1, last), ends)
+    drawing.axes(x=min(6, last - 1), y=4, title=title, across="epoch")
+    if mark is not None:
+        drawing.line([mark, mark], ends, "wrong", stroke_width=1.5, stroke_dasharray=DOTTED)
+    for name, line in lines.items():
+        known, epochs = np.isfinite(line), np.arange(1, len(line) + 1)
+        colour, dashes = ("c1", {"stroke_dasharray": DASHED}) if name.startswith("held-out") else ("c0", {})
+        for fold in np.flatnonzero(known.sum(0) > 1):
+            x, y = epochs[known[:, fold]], line[known[:, fold], fold]
+            drawing.line(x, y, colour, opacity=0.4, **dashes)
+        at, means = epochs[known.any(1)], np.nanmean(line[known.any(1)], axis=1)
+        drawing.line(at, means, colour, "curve", name, stroke_width=2.2, **dashes)
+        tooltip = f"{name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
+        drawing.dots(at[-1], means[-1], colour, "end", [tooltip], r=3.0)
+        at_end.append(f"{name} {means[-1]:.4g}")
+    return drawing.markup(f"{member}: {title} by epoch; at the end, mean over folds: {', '.join(at_end)}")

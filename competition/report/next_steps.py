@@ -2,35 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
-from competition.report.classes import HonestRows
 from competition.report.members import TrainedFold, by_epoch, overfitting
-from competition.report.mistakes import confusion, largest_cells
 from competition.report.page import Section, Table
-from competition.report.terminal import gain, gain_of_equal_weights
+from competition.report.terminal import Scores, gain, gain_of_equal_weights
 from competition.submission import ledger
 
 MOST = 8
-CREDIBLE_SHARE = 0.1  # of the rows: at most so many labels are believed to be wrong
 
 
 @dataclass(frozen=True)
 class Step:
-    """gain: in the metric's direction, greater is better; None = unknown.  basis: where it comes from.  at_most: an upper bound."""
+    """gain: in the metric's direction, greater is better; None = unknown.  basis: where it comes from."""
 
     what: str
     command: str
     gain: float | None
     basis: str
-    at_most: bool = False
 
 
 def next_steps_section(steps: Sequence[Step]) -> Section | None:
@@ -39,53 +33,17 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
         return None
     rows = []
     for step in sorted(steps, key=lambda step: np.inf if step.gain is None else -step.gain)[:MOST]:
-        gain = "unknown" if step.gain is None else f"{'at most ' if step.at_most else 'about '}{step.gain:+.4f}"
-        rows.append([step.what, step.command, step.basis, gain])
+        rows.append(
+            [step.what, step.command, step.basis, "unknown" if step.gain is None else f"about {step.gain:+.4f}"]
+        )
     note = (
-        '"At most" is what a perfect step would give: the score if all rows in question were right. "About" is read off learning curves '
-        "or scores of the same rows, so it is optimistic. Unknown gains come last."
+        "A gain is read off learning curves or scores of the same rows, so it is optimistic. Unknown gains come last."
     )
     table = Table(["step", "how", "where the number comes from", "gain"], rows, 3, note)
     return Section("next", "Next steps", "the sections below", [table])
 
 
-def label_steps(
-    rows: HonestRows, metric: Metric, names: Sequence[str], issues: pd.DataFrame | None, has_larger_images: bool
-) -> list[Step]:
-    """Gains that better labels or better separated classes can give at most; single labels and metrics of labels only.
-
-    rows: of `classes.honest_rows`.  issues: of `classes.current_issues`.  has_larger_images: they are larger than every member reads them.
-    """
-    ids, labels, predicted, _ = rows
-    if not metric.needs_labels or metric.target == "multi":
-        return []
-    classes, steps = len(names), []
-    score = metric.evaluate(labels, predicted, classes)
-    scored = f"of the blend's honest score, {counted(len(labels), 'row')}"
-    larger = "a larger image_size, " if has_larger_images else ""
-    table = confusion(labels, predicted, classes)
-    for a, b in largest_cells(np.triu(table + table.T, 1), 2):
-        wrong = np.isin(labels, (a, b)) & np.isin(predicted, (a, b)) & (labels != predicted)
-        perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
-        what = f"tell {names[a]} and {names[b]} apart"
-        how = f"more images of both, {larger}check their labels"
-        basis = f"{counted(int(wrong.sum()), 'confused row')} of this pair, {scored}"
-        steps.append(Step(what, how, perfect, basis, True))
-    if issues is not None:
-        doubtful = np.isin(ids, issues["id"].to_numpy(str)) & (labels != predicted)
-        if doubtful.any():
-            perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
-            basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
-            is_credible = doubtful.mean() <= CREDIBLE_SHARE
-            basis += f", {scored}" if is_credible else "; so many say more about the model than about the labels"
-            possible = perfect if is_credible else None
-            steps.append(Step("correct wrong labels", "look at label_issues.png", possible, basis, True))
-    else:
-        steps.append(Step("look for wrong labels", "make label-issues", None, "no list of this blend yet"))
-    return steps
-
-
-def blend_steps(scores: Mapping[str, Any]) -> list[Step]:
+def blend_steps(scores: Scores) -> list[Step]:
     """Equal weights, where they are better than the fitted ones by more than noise.  scores: as in scores.json."""
     if (better := gain_of_equal_weights(scores)) is None:
         return []
@@ -108,18 +66,15 @@ def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metri
             continue
         last = scores[-1] - scores[scored[-2]]
         error = float(last.std(ddof=1) / np.sqrt(len(last)))
-        start, rows = overfitting(losses), f"of {name}'s held-out mean, all its rows"
+        start = overfitting(losses)
         if start is not None and start.is_clear:
-            gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
-            what, regularise = f"{name} overfits after epoch {start.best}", "more augmentation or dropout"
-            if gain > 0:
-                how, basis = f"train.epochs={start.best}, {regularise}", f"score at that epoch, over the last, {rows}"
-                steps.append(Step(what, how, gain, basis))
-            else:
-                steps.append(Step(what, regularise, None, "by the held-out loss; the score does not fall with it"))
+            what, how = (
+                f"{name} overfits after epoch {start.best}",
+                f"train.epochs={start.best}, or more augmentation or dropout",
+            )
+            steps.append(Step(what, how, None, "by the held-out loss"))
         elif last.mean() > 2 * error > 0:
-            since = f"since epoch {scored[-2] + 1} it" if scored[-2] < len(scores) - 2 else "its last epoch"
-            basis = f"{since} still gained {last.mean():+.4f} ± {error:.4f} (over folds), {rows}"
+            basis = f"since epoch {scored[-2] + 1} it still gained {last.mean():+.4f} ± {error:.4f} (over folds), of its held-out mean"
             how = f"train.epochs={round(len(scores) * 1.5)}"
             steps.append(Step(f"train {name} longer", how, float(last.mean()), basis))
     return steps

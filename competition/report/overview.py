@@ -141,10 +141,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     if is_honest and kind == "honest":
         note += " Quote the filled one of the blend."
     if test_scores:
-        note += " Diamonds: test rows, a part of which scatters more than the shaded interval, which is for all."
-    if min(ends) - width <= trivial["score"] <= max(ends) + width:
+        note += " Blue: test rows, a part of which scatters more than the shaded interval, which is for all."
+    if min(ends) - width <= trivial["score"] <= max(ends) + width:  # else it would compress the chart
         points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
-    else:
-        score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
-        note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
     return Charts([score_chart(points, band, scores["metric"])], note)

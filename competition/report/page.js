@@ -107,7 +107,7 @@ for (const charts of document.querySelectorAll(".zoomable")) {
   };
   const cell = element("span", { role: "status" }, "click a cell to read it");
   charts.addEventListener("click", (event) => {
-    const title = event.target.closest("g.right use, g.wrong use")?.querySelector("title");
+    const title = event.target.closest("rect.right, rect.wrong")?.querySelector("title");
     if (title) cell.textContent = title.textContent;
   });
   const bar = element("div", { className: "bar" }, "zoom",
@@ -121,8 +121,8 @@ for (const charts of document.querySelectorAll(".zoomable")) {
 
 for (const map of document.querySelectorAll(".map")) {
   const svg = map.querySelector("svg");
-  const points = [...svg.querySelectorAll("use")].filter((point) => point.querySelector("title"));
-  const places = points.map((point) => [point.x.baseVal.value, point.y.baseVal.value]);
+  const points = [...svg.querySelectorAll("circle")];
+  const places = points.map((point) => [point.cx.baseVal.value, point.cy.baseVal.value]);
   const pictures = [...map.querySelectorAll("figure img")];
   const ring = document.createElementNS(svg.namespaceURI, "circle");
   const image = element("img", { hidden: true });

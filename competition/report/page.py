@@ -93,7 +93,7 @@ class SideBySide:
 class PointMap:
     """A chart of many points; the point under the pointer, or nearest to a tap, is named beside it, with its picture.
 
-    drawing: of Chart.mark_points.  tiles: the pictures, by their number in svg.PointMark; also folded below the chart.
+    drawing: of `row_map.map_chart`, whose points have the numbers of their pictures.  tiles: the pictures; also folded below the chart.
     """
 
     drawing: "Markup"

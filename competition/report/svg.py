@@ -1,182 +1,111 @@
-"""Inline SVG for the report, drawn by matplotlib.
+"""Charts as inline SVG: one pair of axes with lines, dots and texts, in the colours of the style sheet.
 
-Why matplotlib and not plotly: plotly 7.1 inlines a script of 4.8 MB that calls `new Function`, so the page could not forbid
-scripts made from text; the charts below take less than 1 MB even with a full confusion matrix of 104 classes, and print
-well. Hence the figures of `optuna.visualization` do not fit into the page; those of `optuna.visualization.matplotlib` ignore
-its colours and print labels over each other, so `tuning.py` draws what they show.
+Colours are variables of page.css, so charts follow light and dark mode. Styles are attributes of the elements, because the page's
+content-security policy allows no inline style.
 
-matplotlib writes fixed colours. The charts are drawn in placeholder colours which `Chart.markup` replaces by the
-variables of the style sheet, so they follow light and dark mode. Styles become attributes of the elements, because the
-page's content-security policy allows no inline style. Text stays text: it is escaped, never parsed as math.
-matplotlib is imported when the first chart is drawn.
+Why neither plotly nor matplotlib: plotly inlines a script of 4.8 MB that calls `new Function`, so the page could not forbid scripts
+made from text; matplotlib takes longer to import than everything else of the report, and writes fixed colours and styles.
 """
 
-import io
-import re
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
+import numpy as np
 from markupsafe import Markup
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-
 COLOURS = 12  # --c0 to --c11 of the style sheet
-VARIABLES = ("ink", "soft", "rule", "card", "gold", "band", "wrong", "right", *(f"c{n}" for n in range(COLOURS)))
-PLACEHOLDERS = {name: f"#{n:06x}" for n, name in enumerate(VARIABLES)}  # ink is black, matplotlib's default
-IDS = {"id": "^", "href": "^#", "clip-path": r"url\(#"}  # attribute -> what stands before an id in it
-SMALL, NORMAL = 11.5, 13.0  # font sizes in pixels
-RC = {
-    "svg.fonttype": "none",  # text, not paths
-    "svg.hashsalt": "goldfold",  # equal charts get equal bytes
-    "text.parse_math": False,  # a class named "$x$" is no formula
-    "path.simplify": False,
-    "font.size": SMALL,
-    "axes.titlesize": SMALL,
-    "axes.titlecolor": PLACEHOLDERS["soft"],
-    "axes.titlelocation": "left",
-    "axes.titlepad": 5.0,
-    "axes.titley": 1.0,  # no search for a place above the labels of ticks, of which none is at the top
-    "axes.labelcolor": PLACEHOLDERS["soft"],
-    "axes.labelpad": 3.0,
-    "axes.axisbelow": True,
-    **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},
-    "axes.formatter.useoffset": False,
-    "grid.color": PLACEHOLDERS["rule"],
-    "grid.linewidth": 1.0,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "xtick.labelcolor": PLACEHOLDERS["soft"],
-    "ytick.labelcolor": PLACEHOLDERS["soft"],
-}
-
-
-class PointMark(NamedTuple):
-    """One of many points of a chart."""
-
-    tooltip: str
-    picture: int = -1  # its number among the pictures of a page.PointMap; -1: it has none
+NORMAL = 13.0  # font size of names in pixels; all other texts have that of page.css
+DASHED, DOTTED = "4 3", "1 3"  # stroke_dasharray of a line
+Ends = tuple[float, float]
 
 
 class Chart:
-    """One axes in a figure; 1 unit of the figure is 1 CSS pixel. margins: left, right, top, bottom in pixels."""
+    """One pair of axes; 1 unit is 1 CSS pixel.
 
-    def __init__(self, width: float, height: float, margins: tuple[float, float, float, float]) -> None:
-        from matplotlib.figure import Figure
+    size: width and height.  margins: left, right, top, bottom.  x, y: the values at the left and right, the bottom and top ends of the
+    axes; what lies beyond an end is drawn at the end.  A colour is the name of a variable of page.css.
+    """
 
+    def __init__(self, size: Ends, margins: tuple[float, float, float, float], x: Ends, y: Ends) -> None:
         left, right, top, bottom = margins
-        self.width, self.height = width, height
-        self.figure = Figure(figsize=(width / 72, height / 72))
-        box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
-        self.axes = self.figure.add_axes(box, facecolor="none")
-        self._marks: dict[str, tuple[str, str]] = {}
-        self._points: dict[str, Sequence[PointMark]] = {}
+        self.left, self.right, self.top, self.bottom = left, size[0] - right, top, size[1] - bottom
+        self.x_ends, self.y_ends = x, y
+        self.root = Element("svg", viewBox=f"0 0 {size[0]:.0f} {size[1]:.0f}", width=f"{size[0]:.0f}", role="img")
 
-    def mark(self, artist: "Artist", css_class: str, tooltip: str = "") -> None:
-        """Give the SVG group of `artist` a CSS class and a tooltip."""
-        gid = f"mark{len(self._marks)}"
-        artist.set_gid(gid)
-        self._marks[gid] = (css_class, tooltip)
+    def pixels(self, x: Any, y: Any) -> np.ndarray:
+        """(n, 2) places of points in pixels.  x, y: (n,) values, or one number for all points."""
+        (first_x, last_x), (first_y, last_y) = self.x_ends, self.y_ends
+        across = np.clip((np.asarray(x, float) - first_x) / (last_x - first_x), 0, 1)
+        up = np.clip((np.asarray(y, float) - first_y) / (last_y - first_y), 0, 1)
+        columns = (self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top))
+        return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=1)
+
+    def add(self, tag: str, css_class: str = "", tooltip: str = "", **attributes: Any) -> Element:
+        """Append an SVG element.  attributes: of it, as stroke_width for stroke-width; fill and stroke are names of colours."""
+        element = SubElement(self.root, tag, {"class": css_class} if css_class else {})
+        for name, value in attributes.items():
+            text = f"{round(value, 2):g}" if isinstance(value, float) else str(value)
+            is_colour = name in ("fill", "stroke") and text != "none"
+            element.set(name.replace("_", "-"), f"var(--{text})" if is_colour else text)
+        if tooltip:
+            SubElement(element, "title").text = tooltip
+        return element
+
+    def write(self, x: float, y: float, text: str, colour: str = "ink", **attributes: Any) -> None:
+        """Write a text with its baseline at (x, y) in pixels."""
+        if text:
+            self.add("text", x=float(x), y=float(y), fill=colour, **attributes).text = text
 
     def line(self, x: Any, y: Any, colour: str, css_class: str = "", tooltip: str = "", **style: Any) -> None:
-        """Draw a line, with a class and a tooltip if there is one.  colour: of PLACEHOLDERS.  style: of matplotlib's Line2D."""
-        (artist,) = self.axes.plot(x, y, color=PLACEHOLDERS[colour], **style)
-        if css_class:
-            self.mark(artist, css_class, tooltip)
+        """Draw a line through points.  style: attributes of SVG."""
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self.pixels(x, y))
+        self.add("polyline", css_class, tooltip, points=points, fill="none", stroke=colour, **style)
 
-    def dots(self, x: Any, y: Any, colour: str, css_class: str, tooltip: str = "", **style: Any) -> None:
-        """Draw points without a border, also where the axes end, with one tooltip.  Arguments as of `line`."""
-        style = {"marker": "o", "markersize": 8, "markeredgewidth": 0, "clip_on": False, "zorder": 3} | style
-        self.line(x, y, colour, css_class, tooltip, linestyle="none", **style)
+    def dots(
+        self, x: Any, y: Any, colour: str, css_class: str, tooltips: Sequence[str] = (), **style: Any
+    ) -> list[Element]:
+        """Draw points and return their elements.  tooltips: one for each; () = none."""
+        attributes = {"r": 4.0, "fill": colour, **style}
+        places = self.pixels(x, y).tolist()
+        texts = tooltips or [""] * len(places)
+        return [
+            self.add("circle", css_class, text, cx=a, cy=b, **attributes)
+            for (a, b), text in zip(places, texts, strict=True)
+        ]
 
-    def points(
-        self, x: Any, y: Any, points: Sequence[PointMark], colour: str, css_class: str = "points", **style: Any
-    ) -> None:
-        """Draw points of one style with a tooltip each.  x, y: (n,) data coordinates.  The other arguments as of `line`."""
-        if len(points):
-            self._points[f"mark{len(self._marks)}"] = points
-            self.dots(x, y, colour, css_class, **style)
-
-    def ticks(self, **counts: int) -> None:
-        """Grid lines and labels at about so many round values of the axes x and y."""
-        from matplotlib.ticker import MaxNLocator
-
-        for axis, count in counts.items():
-            side = getattr(self.axes, f"{axis}axis")
-            side.set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
-            side.grid()
-
-    def log_axis(self, low: float, high: float) -> None:
-        """A logarithmic x axis with a grid and few labels at round values."""
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-        factors = ((30, (1.0, 2.0, 5.0)), (1000, (1.0, 3.0)), (inf, (1.0,)))
-        self.axes.set(xscale="log", xlim=(low, high))
-        self.axes.xaxis.set_major_locator(LogLocator(subs=next(each for ratio, each in factors if high < ratio * low)))
-        self.axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
-        self.axes.xaxis.set_minor_locator(NullLocator())
-        self.axes.grid(axis="x")
+    def axes(self, x: int = 0, y: int = 0, title: str = "", across: str = "") -> None:
+        """Draw grid lines with labels at about so many round values of each axis.  title: of the y axis, above.  across: of the x axis."""
+        for value in round_values(self.x_ends, x):
+            ((place, _),) = self.pixels(value, self.y_ends[0])
+            self.add("path", d=f"M{place:.1f} {self.top}V{self.bottom}", stroke="rule")
+            self.write(place, self.bottom + 15, f"{value:,.6g}", "soft", text_anchor="middle")
+        for value in round_values(self.y_ends, y):
+            ((_, place),) = self.pixels(self.x_ends[0], value)
+            self.add("path", d=f"M{self.left} {place:.1f}H{self.right}", stroke="rule")
+            self.write(self.left - 6, place + 4, f"{value:,.6g}", "soft", text_anchor="end")
+        self.write(self.left, self.top - 8, title, "soft")
+        self.write((self.left + self.right) / 2, self.bottom + (30 if x else 16), across, "soft", text_anchor="middle")
 
     def markup(self, label: str) -> Markup:
-        """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""
-        out = io.StringIO()
-        self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-        root = ElementTree.fromstring(out.getvalue())
-        for child in list(root):
-            if not child.tag.endswith("}g") and not any("clipPath" in part.tag for part in child):
-                root.remove(child)  # metadata and a style sheet that would apply to the whole page
-        # Ids must not refer to another chart, which may not be shown.
-        prefix = f"c{zlib.crc32(f'{label} {out.getvalue()}'.encode()):08x}-"
-        for element in root.iter():
-            if points := self._points.get(element.get("id", "")):  # the group of a line
-                markers = [marker for marker in element.iter() if marker.tag.endswith("}use")]
-                for marker, point in zip(markers, points, strict=True):
-                    element.attrib["style"] = marker.attrib.pop("style")  # all markers repeat it
-                    marker.attrib |= {key: f"{float(marker.attrib[key]):.1f}" for key in ("x", "y")}
-                    if point.picture >= 0:
-                        marker.attrib["data-picture"] = str(point.picture)
-                    ElementTree.SubElement(marker, "title").text = point.tooltip
-            element.tag = element.tag.rpartition("}")[2]
-            attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-            if "style" in attributes:
-                attributes |= _style_attributes(attributes.pop("style"))
-            if element.tag == "g" and "id" in attributes:  # ids of groups repeat from chart to chart
-                mark_class, tooltip = self._marks.get(attributes.pop("id"), ("", ""))
-                if mark_class:
-                    attributes["class"] = mark_class
-                if tooltip:
-                    title = ElementTree.Element("title")
-                    title.text = tooltip
-                    element.insert(0, title)
-            for key in IDS.keys() & attributes.keys():
-                attributes[key] = re.sub(f"({IDS[key]})", rf"\g<1>{prefix}", attributes[key])
-            element.attrib = attributes
-        size = f"0 0 {self.width:.0f} {self.height:.0f}"
-        root.attrib = {"viewBox": size, "width": f"{self.width:.0f}", "role": "img", "aria-label": label}
-        return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
+        """The SVG element.  label: for screen readers."""
+        self.root.set("aria-label", label)
+        return Markup(ElementTree.tostring(self.root, encoding="unicode"))  # ElementTree has escaped every text
 
 
-def _style_attributes(style: str) -> dict[str, str]:
-    """A style attribute of matplotlib as presentation attributes, with the page's colours and font family."""
-    attributes = {}
-    for declaration in filter(None, (part.strip() for part in style.split(";"))):
-        name, _, value = declaration.partition(": ")
-        if name == "font":  # e.g. 700 11.5px 'DejaVu Sans', sans-serif
-            attributes["font-size"] = next(word for word in value.split() if word.endswith("px"))
-            if re.match(r"(bold|[6-9]00)\b", value):
-                attributes["font-weight"] = "600"
-        elif name != "font-family":
-            attributes[name] = re.sub(
-                r"#0000([0-9a-f]{2})", lambda match: f"var(--{VARIABLES[int(match[1], 16)]})", value
-            )
-    return attributes
+def round_values(ends: Ends, count: int) -> np.ndarray:
+    """About `count` multiples of 1, 2 or 5 times a power of ten between the ends of an axis; none for 0."""
+    if not count:
+        return np.empty(0)
+    length = ends[1] - ends[0]
+    power = 10.0 ** np.floor(np.log10(length / count))
+    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power * (count + 1) >= length)
+    return step * np.arange(np.ceil(ends[0] / step - 1e-9), np.floor(ends[1] / step + 1e-9) + 1)
 
 
-def axis_ends(values: Sequence[float], limits: tuple[float, float] = (-inf, inf)) -> tuple[float, float]:
+def axis_ends(values: Sequence[float], limits: Ends = (-inf, inf)) -> Ends:
     """The ends of an axis for these values, with a margin that never reaches beyond the limits of what they measure.
 
     Without negative values it does not reach below 0 either: neither losses nor times nor rates do.
@@ -190,11 +119,3 @@ def axis_ends(values: Sequence[float], limits: tuple[float, float] = (-inf, inf)
 def shortened(text: str, longest: int) -> str:
     """The text, or its start with … if it has more than `longest` characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-@contextmanager
-def chart(width: float, height: float, margins: tuple[float, float, float, float]) -> Iterator[Chart]:
-    import matplotlib as mpl
-
-    with mpl.rc_context(RC):  # type: ignore[arg-type]
-        yield Chart(width, height, margins)

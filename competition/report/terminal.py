@@ -17,6 +17,8 @@ from competition.workspace.scores import trivial_text
 
 Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
 SUMMARY_COLUMNS = ("weight", "views and their gain")  # after the member and its score
+TUNED = " †"
+TUNED_NOTE = "† rows that chose the run's hyperparameters are among them: optimistic."
 
 
 def verdict(difference: Difference) -> str:

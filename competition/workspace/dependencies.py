@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
-from competition.config.former_keys import REMOVED
-from competition.config.params import ExcludedFolds, ExternalFiles, Member, Params
+from competition.config.params import REMOVED, ExcludedFolds, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text

@@ -16,8 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.former_keys import REMOVED
-from competition.config.params import Member, Params, Train
+from competition.config.params import REMOVED, Member, Params, Train
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import changed_keys, read_manifest, read_record, write_json
 from competition.submission import ledger

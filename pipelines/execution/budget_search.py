@@ -18,7 +18,7 @@ from competition.files.manifest import write_text
 from competition.images.batch_threads import cores
 from competition.preflight.planning import duration
 from competition.report.costs import stage_seconds
-from competition.report.runs import TUNED, TUNED_NOTE
+from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.options import PORTFOLIO, ROOT
@@ -153,7 +153,9 @@ def write_file(search: Search) -> None:
         "The time of each member is what it takes alone, with the features of its network, which others share.",
     ]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
-    write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
+    write_text(
+        path, file_text(job_of(search, search.complete).params, base_path, job.workspace.overrides, comments, head)
+    )
 
 
 def summary(search: Search) -> list[str]:

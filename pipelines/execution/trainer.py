@@ -296,10 +296,10 @@ def member_place(job: Job, title: str) -> str:
     """
     name = next((name for name in job.params.members if name in title.split()), "")
     networks = [("members", name, key) for key in ("weights", "architecture")]
-    keys = next((one.path for one in job.overrides if one.path in networks), ("members", name))
+    keys = next((one.path for one in job.workspace.overrides if one.path in networks), ("members", name))
     if not name:
         return title
-    place, file = locate(job.options.params, keys, job.overrides), job.options.params
+    place, file = locate(job.options.params, keys, job.workspace.overrides), job.options.params
     if place.startswith((file.name, "SET ")):
         return place
     base, _, key = place.partition(": ")

@@ -10,9 +10,8 @@ from competition.config.params_file import load_params, stated_keys
 from competition.config.search_space import CHOSEN_IN_EACH_FOLD, with_values
 from competition.config.yaml_text import read_text, read_yaml, rendered, set_value
 from competition.files.manifest import changed_keys, read_manifest, write_text
-from competition.workspace.runs import find_run, runs_of
+from competition.workspace.runs import find_run
 from competition.workspace.studies import read_result, study_differences, used_study
-from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -25,7 +24,6 @@ class Adopted:
     member: Member
     fit: Literal["squash", "crop"]
     label: str  # for messages
-    digest: str = ""  # of the run; "" for a trial
 
 
 def run(job: Job) -> None:
@@ -36,7 +34,7 @@ def run(job: Job) -> None:
         adopted = adopted_trial(job, params, job.options.trial)
     elif job.options.run:
         run = find_run(job.work, job.options.run)
-        adopted = Adopted(run.name, run.member, run.depends["fit"], run.label, run.digest)
+        adopted = Adopted(run.name, run.member, run.depends["fit"], run.label)
     else:
         raise UserError(
             "RUN= was not given; expected a run listed by `make runs`, for example: make adopt RUN=cnn@1a2b3c4d, or a trial of "
@@ -69,13 +67,6 @@ def run(job: Job) -> None:
         write_text(path, text)
     job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
-    if (
-        adopted.digest
-    ):  # say if the new parameters still give another run: other data, other code, or other tuned values
-        runs = runs_of(Workspace(job.work, expected, loaded=job.prepared), adopted.name)
-        if adopted.digest not in {each.digest for each in runs}:
-            changes_of_run = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)[:3]
-            job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes_of_run)}")
 
 
 def adopted_trial(job: Job, params: Params, label: str) -> Adopted:

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from competition.budget.clock import start_clock
 from competition.config.errors import UserError, counted
-from competition.config.params import Member
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.images.decoded_cache import usable_bytes
@@ -20,18 +18,15 @@ from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
-from competition.preflight.planning import duration
 from competition.storage import locations
 from competition.training.backend import is_installed
 from competition.training.memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import fold_model
 from competition.workspace.runs import runs_of
-from pipelines.execution.budget_search import offered_networks
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.versions import versions
 
-MOST_FEATURES = 2_560  # of a network, with 2 bytes each: EfficientNetB7
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
 LIST_DEVICES = """
 import json, os, sys
@@ -168,19 +163,12 @@ def disk(job: Job) -> Iterator[Finding]:
     yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
 
 
-def members_to_make(job: Job) -> dict[str, Member]:
-    """The members of the parameter file; with HOURS or BUDGET the networks that may be trained or give features."""
-    if job.options.hours or job.options.budget:
-        return {network.name: network.member for network in offered_networks(job.params)}
-    return dict(job.params.members)
-
-
 def memory(job: Job) -> Iterator[Finding]:
     """What training batches take at least, against the memory that is available to this process."""
     available = available_bytes()
     if available is None:
         return
-    trained = {name: member for name, member in members_to_make(job).items() if member.head is None}
+    trained = {name: member for name, member in job.params.members.items() if member.head is None}
     warnings = [memory_warning(name, member, available) for name, member in trained.items()]
     yield from (Finding(warning, unsure=True) for warning in warnings if warning)
     most = max((training_bytes(member) for member in trained.values()), default=0) / 1e9
@@ -192,7 +180,7 @@ def decoded_images(job: Job) -> Iterator[Finding]:
     """What the decoded images of every size take, against what they may take. Training streams those that do not fit."""
     budget = image_cache(job)
     usable, rows = usable_bytes(budget), job.prepared.index["part"].isin(("train", "external", "test")).sum()
-    for size in sorted({member.image_size for member in members_to_make(job).values()}):
+    for size in sorted({member.image_size for member in job.params.members.values()}):
         need = int(rows) * size * size * 3
         fits = need <= max(usable, budget.ram)
         what = f"decoded images of {size} px take {need / 1e9:.1f} GB, {usable / 1e9:.1f} GB may be used on disk"
@@ -217,13 +205,6 @@ def data(job: Job) -> Iterator[Finding]:
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     yield from decoded_images(job)
-    if job.options.hours or job.options.budget:
-        seconds, rows = start_clock(job.options.hours, job.options.budget).seconds, len(prepared.index)
-        yield Finding(
-            f"the budget is {duration(seconds)}, prediction and blend included, for heads on the features of up to "
-            f"{counted(len(members_to_make(job)), 'network')} and fine-tuning; features of one under one view take up to "
-            f"{2 * MOST_FEATURES * rows / 1e9:.2f} GB in {display_path(job.path('features'))}"
-        )
     for name in job.params.members:
         for run in runs_of(job.workspace, name):
             trained = [fold for fold in range(job.params.prepare.folds) if fold_model(run, fold).is_current]

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from competition.config.errors import UserError, counted, first_few
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues
-from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, dependencies_of_issues
+from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, ISSUES_SHEET
 from competition.report.pictures import TILE, contact_sheet, training_pixels
 from competition.submission.format import for_spreadsheet
 from pipelines.execution.selection import blend_of_classes
@@ -41,7 +41,7 @@ def run(job: Job) -> None:
     def find() -> Computed:
         issues = label_issues.find_label_issues(ids, labels, scores)
         issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
-        file, sheet = job.path(ISSUES_FILE), job.path("label_issues.png")
+        file, sheet = job.path(ISSUES_FILE), job.path(ISSUES_SHEET)
         with atomic_write(file) as temporary:
             for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
         sheet.unlink(missing_ok=True)  # of an earlier blend
@@ -56,17 +56,13 @@ def run(job: Job) -> None:
             contact_sheet(pixels[rows], captions, sheet)
         return [one for one in (file, sheet) if one.exists()], {"issues": len(issues), "rows": len(ids)}
 
-    depends = dependencies_of_issues(prepared, blend)
+    depends = {"blend": blend.digest, "data": prepared.digest}
     found = job.cached("label-issues", job.path(ISSUES_MANIFEST), depends, find).result
     rows = counted(found["rows"], "row")
-    if single := [name for name, count in zip(classes, np.bincount(labels, minlength=len(classes))) if count == 1]:
-        job.echo(
-            f"label-issues: the only row of {first_few(single)} is never listed, because it is all that says what the class is"
-        )
     if not found["issues"]:
         job.echo(f"label-issues: no doubtful label among {rows}")
         return
-    sheet = job.path("label_issues.png")
+    sheet = job.path(ISSUES_SHEET)
     drawn = f", {display_path(sheet)}" if sheet.is_file() else ""
     listed = f"{counted(found['issues'], 'doubtful label')} among {rows}, the worst first"
     job.echo(f"label-issues: {listed}: {display_path(job.path(ISSUES_FILE))}{drawn}")

@@ -1,24 +1,23 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
+from collections.abc import Sequence
+
 from competition.config.errors import counted
-from competition.ensemble.metrics import DEFAULT_RULES, metric_named
+from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
-from competition.ensemble.tables import blend_table, policy_table
+from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
-from competition.files.manifest import write_json
 from competition.prepare.adapter_types import needs_a_label
-from competition.report.blend_tables import ways_section
-from competition.report.page import Table
-from competition.report.terminal import seeds_line
+from competition.report.terminal import gain, seeds_line, with_error
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.scores import seed_spreads
-from pipelines.terminal.output import display_path, table_lines
+from pipelines.terminal.output import table_lines
 from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:
-    """predictions of the blend's runs -> list_blends.json; prints two tables"""
+    """predictions of the blend's runs -> two tables on the screen"""
     params, prepared = job.params, job.prepared
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     inputs = load_predictions(job.workspace, sources)
@@ -42,17 +41,26 @@ def run(job: Job) -> None:
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
-    blends = blend_table(rows, settings, honest, spreads)
-    has_views = any(len(predictions.views) > 1 for predictions in inputs.oof.values())
-    policies = policy_table(rows, settings, honest) if has_views else []
-    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policies})
-    section = ways_section(job.path("list_blends.json"), metric)
-    tables = [block for block in section.blocks if isinstance(block, Table)] if section else []
-    for table in tables:
-        job.echo(*table_lines(table.columns, table.rows), "")
-    job.echo(*(f"list-blends: {note}" for note in dict.fromkeys(table.note for table in tables)))
+    job.echo(*gain_lines("blend method", blend_table(rows, settings, honest, spreads), metric))
+    if any(len(predictions.views) > 1 for predictions in inputs.oof.values()):
+        job.echo(*gain_lines("views, equal member weights", policy_table(rows, settings, honest), metric))
     job.echo(
-        f"list-blends: every row decides by {DEFAULT_RULES[metric.target]}; decision.rules may change the score of `make blend`"
+        "list-blends: while choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance; honest and its "
+        "gains: cross-fitted, on the same rows",
+        f"list-blends: every row decides by {DEFAULT_RULES[metric.target]}; decision.rules may change the score of `make blend`",
+        *seeds_line(spreads, inputs.oof),
     )
-    job.echo(*seeds_line(spreads, inputs.oof))
-    job.echo(f"list-blends: {display_path(job.path('list_blends.json'))}")
+
+
+def gain_lines(title: str, rows: Sequence[TableRow], metric: Metric) -> list[str]:
+    """The lines of a table.  title: of its first column."""
+    references = sorted({name for row in rows for name in row.over})
+    columns = [title, "while choosing", f"honest {metric.name}"]
+    columns += [f"honest gain over {'the best member' if name == 'best' else name}" for name in references]
+    cells = []
+    for row in rows:
+        honest = with_error(metric.display(row.honest.value), row.honest.error, metric.name)
+        # A row that is a reference itself has no gain over it.
+        gains = [gain(row.over[name]) if name in row.over else "no difference" for name in references]
+        cells.append([row.name, f"{metric.display(row.chosen_on):.4f}", honest, *gains])
+    return [*table_lines(columns, cells), ""]

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 from rich import filesize
 
 from competition.config.digests import digest_of
@@ -38,12 +37,10 @@ from competition.report import (
     submissions,
     tuning,
 )
-from competition.report import runs as runs_report
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
-from competition.submission.compare import compare_submissions
 from competition.workspace.current_blend import Differences, current_blend, differences
 from competition.workspace.dependencies import budget_file_of
 from competition.workspace.runs import Run, runs_of
@@ -52,7 +49,7 @@ from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.runner import Job, image_cache, track
-from pipelines.terminal.versions import git_commit, versions
+from pipelines.terminal.versions import git_commit
 
 WRITTEN = "written"
 POLL_SECONDS = 2.0
@@ -76,7 +73,6 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
-    solution_accesses: int  # how often `make grade` opened the private solution
     test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
     stages: Mapping[str, tuple[Sequence[Manifest], float]]  # of costs.stage_seconds
@@ -180,7 +176,6 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
-        len(recorded.solution_accesses),
         overview.scores_on_test(next((row for row in submitted if row.entry is own), None), job.path("grades.json")),
         pictures.training_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
         costs.stage_seconds(job.workspace, runs, blend),
@@ -189,8 +184,7 @@ def load_results(job: Job) -> Results:
 
 def sections_of(job: Job, results: Results) -> list[Section]:
     """All sections that have something to show, in the order of the page."""
-    prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
-    params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
+    prepared, blend, pixels, params, runs = job.prepared, results.blend, results.pixels, job.params, results.runs
     has_test = len(prepared.part("test")) > 0
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
@@ -200,37 +194,26 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         charts = overview.score_charts(blend.result, chain, results.test_scores)
         first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
         of_scores = blend_tables.blend_sections(blend.result, chain)
-    issues = classes.current_issues(job.work, prepared, blend)
-    metric = metric_named(prepared.competition.metric)
     sections = [
         first_screen,
-        steps_section(job, results, issues),
+        steps_section(job, results),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
-        blend_tables.ways_section(job.path("list_blends.json"), metric),
-        classes.label_issues_section(issues, job.path(classes.ISSUES_FILE).is_file(), prepared, pixels),
+        classes.label_issues_section(job.work, prepared, blend),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(
             prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current, has_test
         ),
-        runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(
-            submitted,
-            public_share,
-            partial(changed_share, job),
+            results.submitted,
+            params.kaggle.public_share,
             has_test,
             blend.result["submission"] if blend is not None else "",
-        ),
-        submissions.ledger_section(
-            ledger.with_local_grades(submitted, job.path("grades.json")),
-            public_share,
-            metric.name,
-            results.solution_accesses,
         ),
         costs.costs_section(job.workspace, results.stages),
         provenance_section(job, blend),
@@ -244,17 +227,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     return existing
 
 
-def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Section | None:
-    """What to do next, with commands for these parameters.  issues: of `classes.current_issues`."""
-    params, prepared, steps = job.params, job.prepared, list[next_steps.Step]()
-    metric = metric_named(prepared.competition.metric)
-    if results.rows is not None and prepared.competition.targets.kind == "single":
-        sides = prepared.part("train")[["width", "height"]].min(axis=1)
-        readable, sizes = sides[sides > 0], [member.image_size for member in params.members.values()]
-        are_larger = bool(sizes and len(readable) and readable.median() > max(sizes))
-        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, are_larger)
-    steps += next_steps.blend_steps(results.blend.result) if results.blend is not None else []
-    steps += next_steps.training_steps(results.models_of, metric)
+def steps_section(job: Job, results: Results) -> Section | None:
+    """What to do next, with commands for these parameters."""
+    params, prepared = job.params, job.prepared
+    steps = next_steps.blend_steps(results.blend.result) if results.blend is not None else []
+    steps += next_steps.training_steps(results.models_of, metric_named(prepared.competition.metric))
     has_study = any(used_study(job.workspace, name) for name in params.members)
     steps += next_steps.open_steps(params, prepared, results.models_of, results.submitted, results.spreads, has_study)
     file, sets = display_path(job.options.params), job.options.sets.strip()
@@ -262,14 +239,6 @@ def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Se
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
     steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
     return next_steps.next_steps_section(steps)
-
-
-def changed_share(job: Job, a: str, b: str) -> float | None:
-    """The share of rows in which two submission files differ; None if one is missing."""
-    with suppress(UserError):
-        answers, _ = compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition)
-        return float((answers["a"] != answers["b"]).mean())
-    return None
 
 
 def head_of(job: Job, results: Results) -> Head:
@@ -303,7 +272,7 @@ def head_of(job: Job, results: Results) -> Head:
 
 
 def error_sections(job: Job, results: Results) -> list[Section | None]:
-    """Sections on classes, calibration and most confident errors, and of single labels the map of the rows."""
+    """Sections on classes or labels and on the worst rows, and of single labels the map of the rows."""
     if results.rows is None or results.folder is None:
         return []
     prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
@@ -312,12 +281,11 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
     if kind == "multi":
         return [labels_and_values.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
-        return [labels_and_values.values_section(labels, probs), worst]
+        return [worst]
     features = row_map.stored_features(job.workspace, Chain.load(results.folder / "chain.json").blend.weights)
     return [
-        classes.classes_section(rows, prepared, results.pixels),
+        classes.classes_section(rows, prepared),
         row_map.map_section(rows, prepared, results.pixels, features),
-        classes.calibration_section(labels, probs),
         worst,
     ]
 
@@ -341,10 +309,7 @@ def provenance_section(job: Job, blend: Manifest | None) -> Section:
         if len(prepared.part("test")):
             facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
         facts.append(["blend", f"digest {blend.digest}"])
-        lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result)
+        lines = choices_lines(job.submissions, job.params, blend.result)
         facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
-    installed, at_blend = versions(), blend.made_with if blend is not None else {}
-    names = {**installed, **at_blend}
-    rows = [[name, str(installed.get(name, "–")), str(at_blend.get(name, "–"))] for name in names]
-    tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
-    return Section("made", "Made from", "params, manifests", tables)
+        facts.append(["packages", ", ".join(f"{name} {version}" for name, version in blend.made_with.items())])
+    return Section("made", "Made from", "params, manifests", [Table(["what", "how"], facts, 2)])

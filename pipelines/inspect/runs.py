@@ -1,14 +1,44 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
 members that were trained elsewhere, with their files."""
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
 from competition.config.errors import UserError
-from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, FEATURES_NOTE, NOTE, external_rows, run_rows
-from competition.workspace.runs import stored_runs
-from competition.workspace.scores import trivial_text
-from pipelines.terminal.output import table_lines
+from competition.ensemble.external_predictions import stored_ids
+from competition.files.manifest import files_intact, read_manifest
+from competition.preflight.planning import duration
+from competition.report.terminal import TUNED, TUNED_NOTE, with_error
+from competition.workspace.current_blend import current_blend
+from competition.workspace.dependencies import fold_manifest_path
+from competition.workspace.runs import (
+    Run,
+    blended_external,
+    changes_between,
+    honest_scores,
+    runs_in_use,
+    runs_of,
+    size_of,
+    stored_runs,
+    submissions_by_run,
+)
+from competition.workspace.scores import held_out_score, trivial_text
+from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
 
-FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
+COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
+EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
+FOLDS, INCOMPLETE = COLUMNS.index("folds"), " incomplete"
+MOST_DIFFERENCES = 3
+NAMES = {
+    "data": "other data",
+    "training_version": "other version of training",
+    "teachers": "other teachers",
+    "weights": "other initial weights",
+}
 
 
 def run(job: Job) -> None:
@@ -20,27 +50,96 @@ def run(job: Job) -> None:
     runs = sorted(stored_runs(job.work, member), key=lambda one: one.name)
     external = [name for name in job.params.external if member in ("", name)]
     if runs:
-        rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
-        for row in rows:  # a run without all its fold models, such as one whose training failed, is marked
-            done, _, folds = row[FOLDS].partition("/")
-            row[FOLDS] += "" if done == folds else f" {INCOMPLETE}"
+        rows = run_rows(job, runs)
         job.echo(*table_lines(COLUMNS, rows, indent=0))
         job.echo(
             f"runs: * = used with the current parameters. held-out: mean {job.prepared.competition.metric} of the fold models; "
-            f"{trivial_text(job.prepared)}. {NOTE} "
+            f"{trivial_text(job.prepared)}. honest: of all rows together that chose nothing, where a blend computed it. {TUNED_NOTE} "
             "`make adopt RUN=...` writes a run's parameters into the file."
         )
-        if any(one.member.head for one in runs):
-            job.echo(f"runs: {FEATURES_NOTE}")
-        in_use = [row[0].endswith("*") for row in rows if INCOMPLETE in row[FOLDS]]
-        if in_use:
-            what = ["`make train` trains those of the runs with *"] if any(in_use) else []
-            what += [] if all(in_use) else ["`make prune` lists runs that nothing uses"]
-            job.echo(f"runs: incomplete = fold models are missing or being trained; {', '.join(what)}")
+        if any(INCOMPLETE in row[FOLDS] for row in rows):
+            job.echo(
+                "runs: incomplete = fold models are missing or being trained: `make train` trains those of the runs with *, `make prune` "
+                "lists runs that nothing uses"
+            )
     elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
     if external:
-        job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job.workspace, external), indent=0))
+        job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job, external), indent=0))
         job.echo(
             "runs: external members were trained elsewhere; * = in the blend; rows: predicted ones of those in the index"
         )
+
+
+def run_rows(job: Job, runs: Sequence[Run]) -> list[list[str]]:
+    """One row of COLUMNS for each of these stored runs.
+
+    * marks those that the current parameters use, † a held-out score with rows that chose the run's hyperparameters.
+    """
+    workspace, folds, metric = job.workspace, job.params.prepare.folds, job.prepared.competition.metric
+    current = runs_in_use(workspace)
+    honest = honest_scores(workspace.folder, metric, current_blend(workspace))
+    used = submissions_by_run(workspace, job.submissions, runs)
+    rows = []
+    for run in runs:
+        manifests = {path: read_manifest(path) for path in (fold_manifest_path(run, fold) for fold in range(folds))}
+        intact = [manifest is not None and files_intact(path, manifest) for path, manifest in manifests.items()]
+        complete = [fold for fold in range(folds) if intact[fold]]
+        scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
+        score = honest.get(run.digest)
+        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.label]]
+        is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
+        rows.append(
+            [
+                f"{run.label}{' *' if run.label in current else ''}",
+                difference_from_parameters(job, run),
+                f"{len(complete)}/{folds}{'' if len(complete) == folds else INCOMPLETE}",
+                f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",
+                with_error(score["score"], score["standard_error"], metric) if score else "-",
+                duration(sum(float(each.result.get("seconds", 0)) for each in manifests.values() if each)),
+                f"{size_of(run.folder) / 1e6:.2f}",
+                ", ".join(dict.fromkeys(files)) or "-",
+            ]
+        )
+    return rows
+
+
+def difference_from_parameters(job: Job, run: Run) -> str:
+    """What a run depends on where the run of the parameters depends on something else: "epochs: 4 -> 8; other data"; "-" for equal ones."""
+    if run.name not in job.params.members:
+        return "its member is not in the parameters"
+    of_member = runs_of(job.workspace, run.name)
+    if run.digest in {one.digest for one in of_member}:
+        return "-"
+    differences = []
+    for change in changes_between(of_member[0], run):
+        stated = change.removeprefix("member.train.").removeprefix("member.")
+        differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
+    differences = list(dict.fromkeys(differences))
+    more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
+    return "; ".join(differences[:MOST_DIFFERENCES]) + more
+
+
+def external_rows(job: Job, names: Sequence[str]) -> list[list[str]]:
+    """One row of EXTERNAL_COLUMNS for each of these members whose predictions were made elsewhere.
+
+    * marks those that the blend mixes. Whether the files hold probabilities is checked by the blend.
+    """
+    prepared, rows = job.prepared, []
+    for name in names:
+        external = job.params.external[name]
+        files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
+        cells = []
+        for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown
+            ids, missing = prepared.part(part)["id"].to_numpy(str), [file for file in of_part if not file.is_file()]
+            if not of_part or missing:
+                cells.append(f"{missing[0].name} was not found" if missing else "no file")
+                continue
+            try:
+                stored = [np.isin(ids, stored_ids(file, prepared.competition.classes)) for file in of_part]
+                cells.append(f"{np.logical_and.reduce(stored).sum():,} of {len(ids):,}")
+            except UserError:
+                cells.append("unreadable")
+        paths = ", ".join(display_path(file) for part in files.values() for file in part)
+        rows.append([f"{name}{' *' if name in blended_external(job.params) else ''}", *cells, paths])
+    return rows

@@ -219,7 +219,11 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: 
     """
     settings, work, hours = job.params.kernel, request.path_in_kernel(job.work, job.work), hours_of_budget(job)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
-    sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
+    sets = [
+        f"{'.'.join(o.path)}={json.dumps(o.value)}"
+        for o in job.workspace.overrides
+        if o.path[0] in ("train", "members")
+    ]
     if job.params.competition.slug and not job.params.competition.miniature:
         raw = job.path("raw")
         marker = adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]

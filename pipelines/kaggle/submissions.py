@@ -62,10 +62,11 @@ def run(job: Job) -> None:
                 blends = " and ".join(map(blend_text, same))
                 shown = "the one made last, by the metric of the parameters if there is one, and when the file was first made"
                 notes.append(f"{row.entry.file} was given by {blends}; the table shows {shown}")
-        prepared = job.prepared if job.path("data", "manifest.json").exists() else None
-        if prepared is not None:
-            job.echo(baseline_text(prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(prepared))
-        job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
+        if job.path("data", "manifest.json").exists():
+            job.echo(
+                baseline_text(job.prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(job.prepared)
+            )
+        job.echo(*choices_lines(job.submissions, job.params))
     else:
         others = sorted({entry.competition for entry in ledger.read(path).entries})
         there = f", but those of {first_few(others)}, whose PARAMS or SET shows them" if others else ""

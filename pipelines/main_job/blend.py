@@ -108,7 +108,7 @@ def run(job: Job) -> None:
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain))
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))
-    job.echo(*choices_lines(job.work, job.submissions, params, prepared, scores))
+    job.echo(*choices_lines(job.submissions, params, scores))
     if len(prepared.part("test")):
         if not scores_its_submissions(prepared.competition):
             name, metric = prepared.competition.name, prepared.competition.metric

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from competition.config.faults import fault_point
 from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.files.locks import Holder, exclusive
 from competition.files.manifest import (
     Manifest,
@@ -58,10 +57,6 @@ class Job:
     @property
     def params(self) -> Params:
         return self.workspace.params
-
-    @property
-    def overrides(self) -> tuple[Override, ...]:
-        return self.workspace.overrides
 
     @property
     def work(self) -> Path:

@@ -4,7 +4,6 @@ import faulthandler
 import importlib
 import logging
 import os
-import shlex
 import sys
 import traceback
 from dataclasses import replace
@@ -101,17 +100,10 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
         line += " or make submit"
     elif verb == "blend" and (work / "raw" / "private").is_dir():
-        from competition.prepare.adapter_types import Competition, scores_its_submissions
-
-        file, metric = work / "data" / "competition.json", params.competition.metric
-        competition = Competition.load(file) if file.is_file() else None
-        # `make grade` needs a metric that scores the form of the submission.
-        if competition is None or scores_its_submissions(replace(competition, metric=metric or competition.metric)):
-            line += " or make grade"
+        line += " or make grade"
     line = with_params(line, display_path(options.params), options.sets)
     if following == "predict" and (options.hours or options.budget):
         line += f" HOURS={options.hours:g}" if options.hours else f" BUDGET={options.budget}"
     if verb == "export":  # the server serves the same part
-        chosen = (("MEMBER", options.member), ("FOLD", options.fold))
-        line += "".join(f" {name}={shlex.quote(value)}" for name, value in chosen if value)
+        line += f" MEMBER={options.member}" * bool(options.member) + f" FOLD={options.fold}" * bool(options.fold)
     return as_called(line)

@@ -24,7 +24,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
 from competition.prepare.targets import check_training
-from competition.report.runs import TUNED_NOTE
+from competition.report.terminal import TUNED_NOTE
 from competition.training.loop import share_after_probe
 from pipelines.execution import budget_training, first_look
 from pipelines.execution.budget_search import Search, Trial, summary

@@ -140,7 +140,7 @@ def test_a_submission_is_graded_by_the_metric_of_its_honest_score_and_only_if_th
     assert "probabilities was asked for, expected label" in refused
     sets, old = "competition.metric=log_loss blend.members=[slim]", set(workspace.submissions.glob("*.csv"))
     output = workspace.do("blend", sets=sets)  # with the data that were there
-    assert "log_loss scores probabilities, and submissions of small are labels" in output and "make grade" not in output
+    assert "log_loss scores probabilities, and submissions of small are labels" in output
     (file,), before = set(workspace.submissions.glob("*.csv")) - old, workspace.ledger()
     refused = workspace.refused_here("grade", file=file.name)
     assert f"{file.name} was blended by log_loss, and competition.metric is macro_f1; `make blend`" in refused
@@ -216,7 +216,7 @@ def test_every_network_of_keras_is_known_without_importing_keras() -> None:
 
 # None of these is needed to read results; each takes a tenth of a second up to some seconds to import.
 HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "sklearn", "optuna", "cv2", "kaggle"}
-CHARTS = {"scipy", "matplotlib", "plotly", "optuna", "sklearn"}  # charts, importance of tuned parameters, the map
+SCORING = {"scipy", "sklearn"}
 
 
 def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
@@ -238,7 +238,7 @@ def test_commands_that_read_results_import_no_large_package_and_others_only_what
     packages = imported(workspace, listing)
     assert "pandas" in packages and HEAVY & packages == set()
     packages = imported(workspace, [["compare-blends", *both], ["list-blends"], ["report"]])
-    assert (HEAVY - CHARTS) & packages == set()
+    assert (HEAVY - SCORING) & packages == set()
 
 
 def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:

@@ -45,7 +45,7 @@ def test_the_warning_states_the_score_of_the_rows_that_test_rows_resemble():
     assert weighted["value"] == pytest.approx(0.5, abs=0.02)
     assert weighted["effective_rows"] == pytest.approx(360**2 / (20 * 81 + 180))  # 72 rows of equal weight
     assert weighted["error"] == pytest.approx(0.5 / np.sqrt(72), rel=0.2)
-    assert "60 test rows are unlike any training row" in lines[2] and "would be 0.3600" in lines[2]
+    assert "60 test rows are unlike any training row" in lines[2]
 
 
 def test_rows_with_and_without_a_mate_of_their_series_are_scored_separately():

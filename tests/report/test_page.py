@@ -12,8 +12,7 @@ from builders import numbered
 
 from competition.prepare.decoding import encode_png
 from competition.report import page as report
-from competition.report.charts import Point, bar_chart, legend, score_chart
-from competition.report.class_charts import confusion_chart
+from competition.report.charts import Point, confusion_chart, legend, score_chart
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, Figure, Head, Image, PointMap, Section, Sheet, SideBySide, Table, Text, Tile
 from competition.report.row_map import map_chart
@@ -35,7 +34,6 @@ def test_texts_of_users_are_shown_unchanged() -> None:
             {0: 0},
         ),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
-        bar_chart([3, 1], EVIL),
     ]
     blocks = [
         Text([EVIL]),

@@ -1,4 +1,4 @@
-"""What the report shows of single rows: their map, doubtful labels and pictures; and the next steps that follow from them."""
+"""What the report shows of single rows: their map, doubtful labels and pictures."""
 
 import base64
 import io
@@ -12,16 +12,13 @@ from builders import competition, numbered
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from competition.ensemble.metrics import METRICS
 from competition.files.manifest import write_manifest
 from competition.images.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
-from competition.report.classes import HonestRows, current_issues, dependencies_of_issues, label_issues_section
-from competition.report.next_steps import label_steps
+from competition.report.classes import ISSUES_SHEET, HonestRows, label_issues_section
 from competition.report.page import PointMap
-from competition.report.pictures import training_pixels
-from competition.report.row_map import MOST_PICTURES, map_section
-from competition.report.tsne import map_places
+from competition.report.pictures import contact_sheet, training_pixels
+from competition.report.row_map import MOST_PICTURES, map_places, map_section
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
 INDEX = pd.DataFrame({"id": IDS, "label": np.arange(len(IDS)) % 3, "part": "train"})
@@ -41,9 +38,9 @@ def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:
 def drawn_points(block: PointMap) -> list[tuple[str, float, float, str]]:
     """(tooltip, x, y, number of the picture or "") of every point."""
     points = []
-    for attributes, tooltip in re.findall(r"<use ([^>]*)><title>([^<]*)</title>", block.drawing):
+    for attributes, tooltip in re.findall(r"<circle ([^>]*)><title>([^<]*)</title>", block.drawing):
         values = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
-        points.append((tooltip, float(values["x"]), float(values["y"]), values.get("data-picture", "")))
+        points.append((tooltip, float(values["cx"]), float(values["cy"]), values.get("data-picture", "")))
     return points
 
 
@@ -96,46 +93,18 @@ def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dim
     assert map_places(np.ones((50, 8), np.float32)) is None
 
 
-def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows() -> None:
-    labels = np.repeat([0, 1, 2], 10)
-    predicted, metric = labels.copy(), METRICS["macro_f1"]
-    predicted[29] = 0  # an aster is taken for a rose
-    better = predicted.copy()
-    predicted[:3] = 1  # three roses are taken for tulips
-    rows = HonestRows(np.arange(30).astype(str), labels, predicted, np.eye(3)[predicted])
-    first, second, look = label_steps(rows, metric, NAMES, None, False)
-    assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
-    assert first.at_most and first.gain == metric.evaluate(labels, better, 3) - metric.evaluate(labels, predicted, 3)
-    assert look.what == "look for wrong labels" and look.gain is None
-    # Of more than a tenth of the rows, a model that is wrong is more likely than a wrong label.
-    predicted[3] = 1
-    rows = HonestRows(rows.ids, labels, predicted, np.eye(3)[predicted])
-    for doubtful, has_gain in ((["0", "1", "2"], True), (["0", "1", "2", "3"], False)):
-        correct = label_steps(rows, metric, NAMES, pd.DataFrame({"id": doubtful}), False)[-1]
-        assert correct.what == "correct wrong labels" and (correct.gain is not None) == has_gain
-
-
-def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_blend_and_data(tmp_path: Path) -> None:
-    index = pd.DataFrame({"id": ["a", "-b", "c"], "part": "train"})
-    data, file = Prepared(tmp_path, competition(NAMES), index, "d"), tmp_path / "label_issues.csv"
-    columns = "id,label,suggested,label_probability,suggested_probability"
-    file.write_text(f"{columns}\nc,rose,tulip,0.1,0.9\n'-b,aster,rose,0.21,0.5\n")
+def test_doubtful_labels_are_only_those_of_this_blend_and_data(tmp_path: Path) -> None:
+    data = Prepared(tmp_path, competition(NAMES), INDEX, "d")
     blend, other = (write_manifest(tmp_path / f"{name}.json", {"members": name}, [], {}, {}) for name in ("a", "b"))
-    write_manifest(tmp_path / "label_issues.json", dependencies_of_issues(data, blend), [file], {}, {})
-    assert current_issues(tmp_path, data, other) is None
-    assert current_issues(tmp_path, replace(data, digest="corrected labels"), blend) is None
-    (stale,) = label_issues_section(None, True, data, None).blocks
-    assert "for another blend or for other data" in stale.lines[0]
-    assert label_issues_section(None, False, data, None) is None
-    issues = current_issues(tmp_path, data, blend)
-    _, sheet = label_issues_section(issues, True, data, numbered(3)).blocks
-    assert [tile.lines for tile in sheet.tiles] == [
-        ["is rose 0.10", "✕ tulip 0.90", "c"],
-        ["is aster 0.21", "✕ rose 0.50", "-b"],
-    ]
-    for tile, row in zip(sheet.tiles, (2, 1)):
-        with Image.open(io.BytesIO(base64.b64decode(tile.address.partition(",")[2]))) as image:
-            assert image.getpixel((0, 0)) == (row, row, row)  # image n has the value n in all pixels
+    assert label_issues_section(tmp_path, data, blend) is None
+    contact_sheet(numbered(2), ["a", "b"], tmp_path / ISSUES_SHEET)
+    depends = {"blend": blend.digest, "data": data.digest}
+    write_manifest(tmp_path / "label_issues.json", depends, [], {"issues": 2}, {})
+    for changed, made_for in ((data, other), (replace(data, digest="corrected labels"), blend)):
+        (stale,) = label_issues_section(tmp_path, changed, made_for).blocks
+        assert "for another blend or for other data" in stale.lines[0]
+    count, sheet = label_issues_section(tmp_path, data, blend).blocks
+    assert count.lines[0].startswith("2 doubtful labels") and sheet.address.startswith("data:image/jpeg;base64,")
 
 
 def test_pictures_are_those_of_the_largest_cached_size_that_a_page_shows_in_index_order(tmp_path: Path) -> None:

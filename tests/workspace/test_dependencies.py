@@ -9,8 +9,7 @@ from two_classes import FOLDS, PREPARED, TWO
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.former_keys import REMOVED
-from competition.config.params import Member, Params
+from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import load_params, parse_overrides, stated_keys
 from competition.files.manifest import write_manifest
 from competition.prepare.index import COLUMNS
