@@ -351,7 +351,6 @@ class ClusterParams(Block):
     folder: str
     shared: str
     retries: Count
-    wait: NonNegative
     public: bool
 
 
