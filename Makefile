@@ -273,7 +273,7 @@ help-all: ## this page
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FOLDER=photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'TORCH=python' 'benchmarks: a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'ONLY=memory TORCH=python' 'benchmarks: one of them; a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
 	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin' | $(call FIT,31)
 
