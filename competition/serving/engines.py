@@ -35,8 +35,8 @@ class Engine:
         """One (S, S, 3) uint8 array of an encoded image per size of the model. Raises BadImage."""
         return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
 
-    def run(self, prepared: Sequence[Sequence[np.ndarray]]) -> Result:
-        """Predict a batch of one or more prepared images."""
+    def run(self, prepared: Sequence[Any]) -> Result:
+        """Predict a batch of one or more images.  prepared: of each what `prepare` returned."""
         batches = [np.stack(images) for images in zip(*prepared, strict=True)]
         inputs = {f"images_{images.shape[1]}": images for images in batches}
         probs, classes = self._session(["probabilities", "class_id"], inputs)
