@@ -13,7 +13,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FOLDER FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY OUT PAIR PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WATCH WORKERS
+  SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WATCH WORKERS
 quoted = '$(subst ','\'',$(1))'
 GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
@@ -65,7 +65,7 @@ space := $() $()
 
 ##@ The main job
 MAIN_READY := $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster)
-download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
+download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds
 train: $(MAIN_READY) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster; HOURS=0.5: the best members for that time)
 predict: $(MAIN_READY) ## predict under every view, then choose views, blend and decision rule; write the submission
 ifneq ($(TOGETHER),)
@@ -82,10 +82,10 @@ submit: $(BIN)/.ready ## check the submission, submit it once, wait for its scor
 	@$(call GOLDFOLD,submit)
 
 ##@ Serving
-export: $(BIN)/.ready-onnx$(if $(findstring litert,$(value FORMAT)), $(BIN)/.ready-litert) ## export the blend as SavedModel and ONNX (MEMBER=cnn FOLD=0: a part of it; FORMAT=saved_model,onnx,litert)
+export: $(BIN)/.ready-onnx ## export the blend as SavedModel and ONNX (MEMBER=cnn: one member; FORMAT=onnx)
 	@$(call GOLDFOLD,export)
 
-serve: $(BIN)/.ready-serve$(if $(findstring litert,$(value ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
+serve: $(BIN)/.ready-serve ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
 	@$(call SERVER,serve)
 
 predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file, without a server (FOLDER=photos OUT=predictions.csv MEMBER=cnn)
@@ -108,7 +108,7 @@ grade: $(BIN)/.ready ## score the submission against the private solution of a l
 	@$(call GOLDFOLD,grade)
 
 ##@ Planning for a TPU
-preflight: $(if $(filter kaggle,$(value PAIR)),$(BIN)/.ready .venv/preflight-kaggle/.ready,$(BIN)/.ready$(if $(filter ops,$(value MODE)),,-preflight)) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick PAIR=kaggle: with the jax of Kaggle's image)
+preflight: $(if $(filter kaggle,$(value PAIR)),$(BIN)/.ready .venv/preflight-kaggle/.ready,$(BIN)/.ready$(if $(filter ops,$(value MODE)),,-preflight)) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 MODE=quick PAIR=kaggle: with the jax of Kaggle's image)
 	@$(call GOLDFOLD,preflight)
 
 plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine; MACHINES=4: training on a cluster)
@@ -264,16 +264,16 @@ help-all: ## this page
 	@$(QUIET) printf '\nVariables\n'
 	@$(QUIET) printf '  %-28s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
-	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
+	  'FORCE=1' 'compute again although the result is current' \
 	  'HOURS=0.5 BUDGET=good' 'train, predict: choose and train members within this time (docs/budget.md); quick, good, best: 0.1, 1, 8 hours' 'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of compare-submissions, or blends of compare-blends, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
-	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
+	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax' 'preflight: the backend' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FOLDER=photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'TORCH=python' 'benchmarks: a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'ONLY=memory TORCH=python' 'benchmarks: one of them; a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
 	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin' | $(call FIT,31)
 
@@ -309,13 +309,13 @@ $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@touch $@
 
 # An installation takes minutes: a server without an export says so before.
-$(patsubst %,$(BIN)/.ready-%,labels preflight onnx litert serve dashboard cluster): $(BIN)/.ready
+$(patsubst %,$(BIN)/.ready-%,labels preflight onnx serve dashboard cluster): $(BIN)/.ready
 	@$(if $(filter %-serve,$@),$(call GOLDFOLD,serve --check))
 	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,$(patsubst .ready-%,%,$(notdir $@))]" | $(COUNTED)
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]" | $(COUNTED)
+	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,serve,cluster,dashboard,databases,samplers,docs,dev]" | $(COUNTED)
 	@touch $@
 
 .PHONY: predict-folder main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all

@@ -294,7 +294,7 @@ class Project:
             self._only(member)
         name = "" if member == BLEND else member
         with _in_words_of_python(self._file, self._with_params):
-            select(self._predictor.workspace, name, ())  # raises UserError
+            select(self._predictor.workspace, name)  # raises UserError
         from competition.serving.estimator import ImageClassifier, ImageRegressor
 
         competition = self._prepared.competition

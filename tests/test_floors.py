@@ -49,7 +49,6 @@ PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong
 HEAVY = (
     "competition.training",
     "competition.images.batches",
-    "competition.serving.decoding",
     "competition.serving.graph",
     "competition.serving.writing",
     "competition.tuning.journal",

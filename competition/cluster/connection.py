@@ -103,7 +103,7 @@ def check_needs(machines: Sequence[Machine], needs: Mapping[str, Needs]) -> None
             raise UserError(
                 f"no machine of the cluster can take a fold model of {member}, which needs {_described(_stated(needed))}; "
                 f"the largest of {len(machines)} machines have {_described(largest)}; change cluster.needs or "
-                f"cluster.members.{member}, add machines, or let an autoscaler start them (cluster.wait)"
+                f"cluster.members.{member}, or add machines"
             )
 
 
@@ -136,14 +136,6 @@ def slots(taken: Resources, machines: Sequence[Machine]) -> int:
     """Number of tasks that the machines compute at once.  taken: by each task, as of `demand`."""
     needed = {name: count for name, count in taken.items() if count}
     return sum(min(int(machine.resources[name] / count) for name, count in needed.items()) for machine in machines)
-
-
-def request_machines(needs: Sequence[Needs]) -> None:
-    """Ask an autoscaler, if the cluster has one, for machines that these members fit on; with () for none any more."""
-    from ray.autoscaler.sdk import request_resources
-
-    bundles = [{name: count for name, count in _stated(needed).items() if count} for needed in needs]
-    request_resources(bundles=[bundle or {"CPU": 1} for bundle in bundles])
 
 
 def _stated(needs: Needs) -> Resources:

@@ -13,12 +13,10 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from competition.cluster.connection import (
-    Machine,
     alive_machines,
     check_addresses,
     check_needs,
     demand,
-    request_machines,
 )
 from competition.cluster.node import (
     STOP_SECONDS,
@@ -31,7 +29,7 @@ from competition.cluster.node import (
     compute,
 )
 from competition.config.errors import UserError, counted
-from competition.config.params import ClusterParams, Needs
+from competition.config.params import ClusterParams
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 REMOVAL_SECONDS = 30.0  # for the folders of finished tasks
-LOST_SECONDS = 60.0  # that the command waits for a machine that can take what is left, at least
+LOST_SECONDS = 60.0  # that the command waits for a machine that can take what is left
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,9 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
     needs = {request.member: cluster.members.get(request.member, cluster.needs) for request in requests}
     tasks = _Tasks(callbacks, cluster.retries)
     try:
-        if cluster.wait:
-            request_machines([*needs.values()])
-        machines = machines_for(needs, cluster, callbacks)
+        machines = alive_machines()
+        check_addresses(machines, cluster.public)
+        check_needs(machines, needs)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         options: dict[str, dict[str, Any]] = {}  # Ray's, by member
@@ -106,10 +104,10 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
                 left = {request.member for request in tasks.waiting.values()}
                 if any(demand(needs[name], machines) for name in left):
                     usable = looked
-                elif looked - usable > max(cluster.wait, LOST_SECONDS):
+                elif looked - usable > LOST_SECONDS:
                     raise UserError(
                         f"no machine of the cluster can take {next(iter(tasks.waiting.values())).name}; start machines and "
-                        "run the same command: it asks for what is missing (cluster.wait is how long it waits for them)"
+                        "run the same command: it asks for what is missing"
                     )
         if tasks.removals:
             ray.wait([*tasks.removals], num_returns=len(tasks.removals), timeout=REMOVAL_SECONDS)
@@ -121,29 +119,6 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
         raise
     except ray.exceptions.LocalRayletDiedError:
         raise UserError("Ray has ended on this machine; start it again, and the same command continues") from None
-    finally:
-        if cluster.wait:
-            request_machines([])
-
-
-def machines_for(needs: Mapping[str, Needs], cluster: ClusterParams, callbacks: Callbacks) -> list[Machine]:
-    """The machines of the cluster, once each member fits on one of them.
-
-    Raises UserError for a public address, and if some member fits on none for `cluster.wait` seconds.
-    """
-    end = time.monotonic() + cluster.wait
-    while True:
-        machines = alive_machines()
-        check_addresses(machines, cluster.public)
-        try:
-            check_needs(machines, needs)
-        except UserError:
-            if time.monotonic() >= end:
-                raise
-            callbacks.show(Status(0, {}, "waiting for machines"))
-            time.sleep(LOOK_SECONDS)
-        else:
-            return machines
 
 
 def submit(

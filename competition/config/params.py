@@ -356,7 +356,6 @@ class ClusterParams(Block):
     folder: str
     shared: str
     retries: Count
-    wait: NonNegative
     public: bool
 
 

@@ -18,6 +18,7 @@ from competition.config.digests import digest_of, to_plain
 from competition.config.faults import fault_point
 
 T = TypeVar("T")
+CHUNK = 1 << 18  # bytes
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,12 @@ class Stored:
 
 def sha256(path: Path) -> str:
     """Return the hexadecimal sha256 of a file."""
-    with path.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    # Half the time of hashlib.file_digest for a small file, because no buffer is cleared; a string is opened faster than a Path.
+    with open(str(path), "rb", buffering=0) as file:  # noqa: PTH123
+        digest = hashlib.sha256(file.read(CHUNK))
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def display_path(path: Path) -> str:
@@ -144,10 +149,12 @@ def write_manifest(
     made_with: Mapping[str, str],
 ) -> Manifest:
     """Mark a result as complete. Must be called last: all of `files` must be on disk."""
+    folder = f"{path.parent.as_posix()}/"  # cut as text: Path.relative_to takes as long as the digest of a small file
+    digests = {file.as_posix().removeprefix(folder): sha256(file) for file in files}
     manifest = Manifest(
         digest_of(depends),
         to_plain(depends),
-        {file.relative_to(path.parent).as_posix(): sha256(file) for file in files},
+        digests,
         to_plain(result),
         dict(made_with),
     )

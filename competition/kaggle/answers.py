@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-UNREADABLE = "UNREADABLE"  # status of a submission that Kaggle lists without any field, or as no object
-
 
 def text(value: object) -> str:
     """The value of a text field; "" if it is missing, a list or an object."""

@@ -1,6 +1,6 @@
 """Verify and unpack zip files from the network. An archive is unpacked completely or not at all.
 
-Names, types and sizes of all members are checked before a byte is written. The files are written to a temporary folder
+Names and types of all members are checked before a byte is written. The files are written to a temporary folder
 beside the target, which is renamed when all of them are complete.
 """
 
@@ -8,13 +8,12 @@ import os
 import shutil
 import stat
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich import filesize
 
-from competition.config.errors import UserError, counted, first_few
+from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.kaggle.answers import is_safe_path
@@ -22,8 +21,6 @@ from competition.kaggle.errors import KaggleError
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
-MAX_RATIO = 200  # unpacked to packed bytes; images hardly compress, so real archives are far below
-SMALL = 64 << 20  # bytes: a smaller archive is not a zip bomb, whatever its ratio
 
 
 class ArchiveRefusal(UserError):
@@ -39,33 +36,16 @@ class NamesCredential(UserError):
 
 
 def extract(
-    path: Path,
-    folder: Path,
-    listing: Mapping[str, int | None] | None = None,
-    secrets: Sequence[str] = (),
-    progress: Progress = lambda done, total: None,
-) -> list[str]:
-    """Unpack into `folder`, which must be empty or absent; return notes for the user: which files are not in the listing.
+    path: Path, folder: Path, secrets: Sequence[str] = (), progress: Progress = lambda done, total: None
+) -> None:
+    """Unpack into `folder`, which must be empty or absent.
 
-    listing: name -> bytes as listed by the server, None = unknown; ArchiveRefusal if a listed file is missing or has another size.
     secrets: that no name may hold, in any form.
     Removes the temporary folder of a killed run first. The caller holds a lock against a second run.
     """
-    notes = []
     with _open(path) as zipped:
         sizes = {member.filename: member.file_size for member in _members(path, zipped, secrets)}
-        if listing is not None:
-            if absent := [name for name in listing if name not in sizes]:
-                raise ArchiveRefusal(path, f"lacks {counted(len(absent), 'listed file')}: {', '.join(absent[:3])}")
-            differing = [name for name, size in listing.items() if size not in (None, sizes[name])]
-            if wrong := [f"{name} ({sizes[name]} bytes, listed {listing[name]})" for name in differing]:
-                raise ArchiveRefusal(path, f"has {counted(len(wrong), 'file')} of another size: {', '.join(wrong[:3])}")
-            if unlisted := [name for name in sizes if name not in listing]:
-                notes.append(
-                    f"{counted(len(unlisted), 'file')} not in the listing, unpacked as well: {first_few(unlisted, 3)}"
-                )
         _unpack(path, zipped, sizes, folder, progress)
-    return notes
 
 
 def _open(path: Path) -> zipfile.ZipFile:
@@ -133,27 +113,18 @@ def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
 
 
 def _members(path: Path, zipped: zipfile.ZipFile, secrets: Sequence[str]) -> list[zipfile.ZipInfo]:
-    """Files of the archive, without folders; raise ArchiveRefusal if a name, type or size is unsafe."""
+    """Files of the archive, without folders; raise ArchiveRefusal if a name or type is unsafe."""
     # Not is_dir(), which fails on an empty name.
     files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
-    names = [member.filename for member in files]
     text = "\n".join(member.orig_filename for member in zipped.infolist())
     if secrets and hide(text, secrets) != text:
         raise NamesCredential(
             f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
             "unpacked, make a new token."
         )
-    counts = Counter(names)
-    folders = _folders(names)
-    problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
-    problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
     if problems:
         raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
-    unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
-    if unpacked > SMALL and unpacked / packed > MAX_RATIO:
-        sizes = f"{filesize.decimal(packed)} would unpack to {filesize.decimal(unpacked)}, {unpacked / packed:.0f} times as much"
-        raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {MAX_RATIO} times is allowed)")
     return files
 
 
@@ -161,8 +132,6 @@ def _problem(member: zipfile.ZipInfo) -> str | None:
     name = member.orig_filename  # zipfile cuts `filename` at a NUL
     if not is_safe_path(name.rstrip("/")):
         return f"unsafe path {name[:80]!a}"
-    if max(len(part.encode()) for part in name.split("/")) > 255 or len(name.encode()) > 2048:
-        return f"name too long {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit, Event, answer_parent
 from competition.kaggle.answers import nested, text, whole
-from competition.kaggle.child_download import download, download_files, kernel_output
+from competition.kaggle.child_download import download, kernel_output
 from competition.kaggle.child_requests import ReportedFailure, call, failure_of, pages
 
 if TYPE_CHECKING:
@@ -40,26 +40,6 @@ def answer(request: Event, emit: Emit) -> object:
             return call(client, **arguments)
         actions: dict[str, Callable[..., object]] = {each.__name__: each for each in ACTIONS}
         return actions[action](client, emit, **arguments)
-
-
-def listing(client: "KaggleClient", emit: Emit, slug: str) -> dict[str, object]:
-    """{"files": name -> bytes or None, "complete": bool}.
-
-    complete=False: a row has no name, or Kaggle limited the rate of requests, and these are the pages before the limit.
-    """
-    files: dict[str, int | None] = {}
-    complete = True
-    try:
-        for page in pages(client, "competitions", "ListDataFiles", "files", competitionName=slug, pageSize=200):
-            named = {name: whole(row.get("totalBytes")) for row in page if (name := text(row.get("name")))}
-            files |= named
-            complete = complete and all(text(row.get("name")) for row in page)
-            emit("progress", done=len(files), total=0)
-    except Exception as error:
-        if not files or failure_of(error).get("status") != 429:
-            raise
-        complete = False
-    return {"files": files, "complete": complete}
 
 
 def submit(client: "KaggleClient", emit: Emit, slug: str, path: str, message: str) -> Mapping[str, object]:
@@ -129,9 +109,7 @@ def save_dataset(client: "KaggleClient", emit: Emit, folder: str, exists: bool, 
         raise ReportedFailure("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
 
 
-ACTIONS = (
-    listing, submit, submissions, download, download_files, save_dataset, kernel_source, kernel_log, kernel_output
-)  # fmt: skip
+ACTIONS = (submit, submissions, download, save_dataset, kernel_source, kernel_log, kernel_output)
 
 if __name__ == "__main__":
     # The folder of the package's settings and upload links, which a killed parent leaves.

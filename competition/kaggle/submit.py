@@ -16,7 +16,6 @@ from competition.kaggle.client import Answer, Client, ask, call, kernel_fields
 from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
 PAGE = f"{SITE}/competitions/{{}}/submissions"  # of a slug
-KNOWN_STATUSES = ("PENDING", "COMPLETE", "ERROR")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Submission:
     status: str  # PENDING, COMPLETE, ERROR, or another word of Kaggle
     public: float | None  # None: none yet, or no finite number
     private: float | None  # None until the deadline
-    error: str  # Kaggle's message, or what is unknown in its answer
+    error: str  # Kaggle's message
     date: str  # ISO 8601, UTC
 
     @property
@@ -191,17 +190,12 @@ def refuse_another_output(client: Client, output: KernelSubmission) -> None:
 
 
 def parse_submission(fields: Answer) -> Submission:
-    """Submission from Kaggle's answer. What cannot be read of it is said in `error`; {} has the status UNREADABLE."""
+    """Submission from Kaggle's answer. A score that is no finite number counts as none."""
     names = ("fileName", "description", "status", "errorDescription", "publicScore", "privateScore")
-    file, message, status, error, *shown_scores = (answers.text(fields.get(name)) for name in names)
-    status = status.removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
-    public, private = scores = [answers.decimal(shown) for shown in shown_scores]
-    kinds = zip(("public", "private"), shown_scores, scores, strict=True)
-    unknown = [f"its {kind} score is {shown!r}" for kind, shown, score in kinds if shown and score is None]
-    if status.upper() not in KNOWN_STATUSES:
-        unknown.append(f"its status is {status!r}")
-    error = error or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
+    file, message, status, error, *scores = (answers.text(fields.get(name)) for name in names)
+    status = status.removeprefix("SUBMISSION_STATUS_").upper() or "PENDING"
+    public, private = (answers.decimal(score) for score in scores)
     number = answers.whole(fields.get("ref"))
     ref = answers.text(fields.get("ref")) if number is None else str(number or "")
     date = answers.utc_time(fields.get("date"))
-    return Submission(ref, file, message, status.upper(), public, private, error, date)
+    return Submission(ref, file, message, status, public, private, error, date)

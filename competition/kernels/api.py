@@ -27,7 +27,6 @@ from competition.kernels.packing import notebook
 RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
-KNOWN_STATUSES = (*ENDED, "QUEUED", "RUNNING", "CANCEL_REQUESTED", "NEW_SCRIPT")
 UNKNOWN = "of unknown status"  # Kaggle's answer has none
 
 
@@ -155,8 +154,7 @@ def follow(
 
     A failed request for the log is ignored, because only the status decides whether the kernel still runs.
     """
-    log_lines, unknown = 0, ""  # the last status that is not known here, such as PREEMPTED
-    name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
+    log_lines, name, until = 0, f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
 
     def on_event(event: Event) -> None:
         nonlocal log_lines
@@ -165,17 +163,12 @@ def follow(
 
     while True:
         outcome = status(client, pushed.owner, pushed.slug, pushed.version)
-        is_known = outcome.status in KNOWN_STATUSES
-        if not is_known and outcome.status != unknown:
-            unknown = outcome.status
-            client.print_line(f"kernel: Kaggle's status {unknown} is not known here; waiting for another one")
-        if outcome.status in (*ENDED, "RUNNING") or not is_known:
-            try:
-                ask(client, "kernel_log", {"kernel": name, "skip": log_lines}, name, on_event, once=True)
-            except KaggleError as error:
-                # RETRYABLE are temporary failures; the others are Kaggle's answers while there is no log yet.
-                if error.kind not in RETRYABLE | {"access", "missing", "absent", "client"}:
-                    raise
+        try:
+            ask(client, "kernel_log", {"kernel": name, "skip": log_lines}, name, on_event, once=True)
+        except KaggleError as error:
+            # RETRYABLE are temporary failures; the others are Kaggle's answers while there is no log yet.
+            if error.kind not in RETRYABLE | {"access", "missing", "absent", "client"}:
+                raise
         if outcome.status in ENDED or time.monotonic() > until:
             return outcome
         time.sleep(pause)

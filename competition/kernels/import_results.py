@@ -10,7 +10,7 @@ from competition.budget.parameters import file_text, imported
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import BUDGET_FILE
-from competition.files.manifest import changed_keys, copy_file, read_manifest, sha256, write_json, write_text
+from competition.files.manifest import copy_file, sha256, write_json, write_text
 from competition.kaggle import submit
 from competition.kaggle.client import Client
 from competition.kernels import api as kernels
@@ -49,7 +49,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     workspace, settings = target.workspace, target.workspace.params.kernel
     on_log = lambda text: target.say(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
     outcome = kernels.follow(client, intent, on_log, (settings.hours + 1) * HOUR, settings.pause)
-    if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
+    if outcome.status not in kernels.ENDED:
         raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {intent.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     output = kernel_results.pull(client, intent, intent.run, workspace.folder / "kernel" / "output")
@@ -67,12 +67,6 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     for action, result_folders in merged.items():
         if result_folders:
             target.say(f"kernel: {action}: {', '.join('/'.join(Path(name).parts[-2:]) for name in result_folders)}")
-    for result_folder in merged["imported"]:
-        if model_of_folder := fold_model_of_folder(target, result_folder):
-            run, fold = model_of_folder
-            manifest = read_manifest(root / result_folder / "manifest.json")
-            if manifest and (changes := changed_keys(manifest.depends, fold_model(run, fold).depends)):
-                target.say(f"kernel: WARNING {run.title} fold {fold} is of other parameters ({'; '.join(changes[:3])})")
     if (output.folder / BUDGET).exists():
         # The file that a budget wrote in the kernel becomes one that extends the file of this machine.
         path = workspace.folder / BUDGET_FILE

@@ -5,7 +5,6 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 
 import os
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -132,19 +131,3 @@ def remedy_for(result: PreflightResult) -> str:
     if result.verdict == "crashed":
         return f"jax and libtpu may be incompatible; install the pinned versions with `{INSTALL}`"
     return ""
-
-
-def largest_batch(check: Callable[[int], PreflightResult], replicas: int, most: int) -> PreflightResult | None:
-    """The largest global batch up to `most` that fits, of a multiple of GRAIN images per replica, by bisection; None = none fits.
-
-    check: global batch -> result.
-    """
-    results: dict[int, PreflightResult] = {}
-
-    def is_too_large(batch: int) -> bool:
-        results[batch] = check(batch)
-        return not results[batch].good
-
-    grain = replicas * GRAIN
-    number = bisect_left(range(grain, most + 1, grain), True, key=is_too_large)  # of those that fit
-    return results.get(number * grain)

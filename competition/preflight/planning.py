@@ -52,13 +52,10 @@ def sizes_of(data: Path, params: Params) -> Sizes:
 class Load:
     """The work of one member: all folds, and its trials."""
 
-    runs: float  # trainings to the end: folds, trials times their folds, pairs of folds of a nested teacher
+    runs: float  # trainings to the end: folds, what pruning leaves of trials, pairs of folds of a nested teacher
     steps: int  # per run
     scored: int  # images per run scored with the identity view: the held-out fold after every epoch
     predicted: int  # images times views of all fold models: out-of-fold and test
-    folds: int
-    trials: int = 0  # of its study; 0 = it is not tuned
-    pruned: float = 0.0  # trainings that pruning is expected to save; `runs` is without them
 
 
 # Mean cost of a trial as a share of a full one, expected with each pruner. An estimate from studies of digits
@@ -76,7 +73,7 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     nested_students = [student for student, one in params.members.items() if one.has_nested_teachers]
     teaches = any(name in ancestors(params, student) for student in nested_students)
     pairs = folds * (folds - 1) // 2 if teaches else 0  # models trained without two folds
-    trainings, pruned = float(member.seeds * (folds + pairs)), 0.0
+    trainings = float(member.seeds * (folds + pairs))
     is_tuned = bool(tune.folds) and not member.teacher and (not tune.members or name in tune.members)
     trials = tune.trials if is_tuned else 0
     if trials:
@@ -86,7 +83,7 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
         pruned = full * max(trials - UNPRUNED_TRIALS, 0) / trials * (1 - EXPECTED_SHARE[tune.pruner])
         # Compared are the best trial and the member's own values, on the last fold.
         trainings += full - pruned + 2 * tune.confirm_seeds * share
-    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds, trials, pruned)
+    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted)
 
 
 @dataclass(frozen=True)
@@ -102,13 +99,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one member, and the seconds saved by compiling once for all folds and by pruning trials."""
+    """Seconds of one member."""
 
     train: float
     predict: float
-    saved: float
-    trials: int = 0  # of its study
-    pruned: float = 0.0  # seconds that pruning is expected to save; `train` is without them
 
     @property
     def seconds(self) -> float:
@@ -123,9 +117,7 @@ def training_seconds(load: Load, speed: Speed) -> float:
 def cost_of(load: Load, speed: Speed) -> Cost:
     train = speed.ready + load.runs * training_seconds(load, speed)
     predict = speed.ready_to_predict + load.predicted * speed.predicted
-    again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
-    pruned = load.pruned * training_seconds(load, speed)
-    return Cost(train, predict, again, load.trials, pruned)
+    return Cost(train, predict)
 
 
 def cost_on_machines(load: Load, speed: Speed, slots: int, slowdown: float) -> Cost:
@@ -139,7 +131,7 @@ def cost_on_machines(load: Load, speed: Speed, slots: int, slowdown: float) -> C
         time_on_machines([seconds] * fold_models, slots, START_SECONDS + ready, slowdown)
         for seconds, ready in ((training_seconds(load, speed), speed.ready), (predicted, speed.ready_to_predict))
     )
-    return Cost(train, predict, 0.0)
+    return Cost(train, predict)
 
 
 def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float, each: float) -> Cost:
@@ -150,7 +142,7 @@ def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float,
     assert member.head is not None
     views = params.views_of(member)
     fitted = set(member.head.views) | {"identity", *views}
-    return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(views)), 0.0, 0.0)
+    return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(views)), 0.0)
 
 
 def seconds_per_image(predict: Mapping[str, float], views: int) -> float:

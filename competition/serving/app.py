@@ -1,7 +1,6 @@
-"""The web application: TensorFlow Serving's REST shape, health, metrics, and a page to try the model."""
+"""The web application: the predict request of TensorFlow Serving, health, and a page to try the model."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -22,10 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from competition.prepare.decoding import BadImage
 from competition.serving.batching import Batcher
 from competition.serving.engines import Engine
-from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of
+from competition.serving.requests import MODEL, Limits, images_of
 from competition.serving.similar import TrainingImages
 
-LOGGER = logging.getLogger("goldfold.serving")
 PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
 DIGITS = 8  # decimals of a probability in an answer
@@ -43,19 +41,24 @@ HEADERS = {
 
 
 def create_app(
-    engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None], loopback_only: bool, card: str
+    engine: Engine,
+    limits: Limits,
+    training_images: Callable[[], TrainingImages | None],
+    loopback_only: bool,
+    card: str,
+    announce: Callable[[], None],
 ) -> ASGIApp:
     """The application around one engine.
 
     training_images: called once in a thread after the start; None = the page shows no similar images.
     card: the model card, Markdown.
+    announce: called when the server starts and Ctrl-C stops it: an earlier signal may interrupt, and be swallowed by, anything.
     loopback_only: answer only requests whose Host is this machine, so that no web page can read from it (DNS rebinding).
     """
-    server = _Server(engine, limits, training_images)
+    server = _Server(engine, limits, training_images, announce)
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))] if loopback_only else []
     here = Path(__file__).parent
     constant = {
-        f"/v1/models/{MODEL}": JSONResponse(STATUS),
         f"/v1/models/{MODEL}/metadata": JSONResponse({MODEL: {**asdict(engine.bundle), "engine": engine.name}}),
         "/card": Response(card, media_type="text/markdown"),
         **{path: Response((here / file).read_bytes(), media_type=guess_type(file)[0]) for path, file in PAGE.items()},
@@ -69,14 +72,21 @@ def create_app(
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
-    return _guarded(app, limits)
+    return _with_headers(app)
 
 
 class _Server:
     """The routes. Errors are {"error": "..."} with a status of 400 and above."""
 
-    def __init__(self, engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None]) -> None:
-        self._engine, self._limits, self._find_training_images = engine, limits, training_images
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        training_images: Callable[[], TrainingImages | None],
+        announce: Callable[[], None],
+    ) -> None:
+        self._engine, self._limits, self._announce = engine, limits, announce
+        self._find_training_images = training_images
         self._batcher: Batcher  # from the start of the server on
         self._training_images: TrainingImages | None = None
 
@@ -90,26 +100,20 @@ class _Server:
                 pass
 
         loading = asyncio.create_task(load_training_images())
+        self._announce()
         yield
         loading.cancel()
         await self._batcher.stop()
 
     async def predict(self, request: Request) -> Response:
-        body = await _body(request, self._limits)
-        images = await images_of(request.headers, body, self._limits)
-        try:
-            answers = await self._batcher.predict(images)
-        except BadImage as error:
-            if images == [body]:
-                raise BadImage(f"{error}; {EXPECTED}") from None
-            raise
+        images = images_of(await _body(request, self._limits), self._limits)
         predictions = [
             {
                 "class_id": number,
                 "class_name": self._engine.bundle.classes[number],
                 "probabilities": [round(value, DIGITS) for value in probs.tolist()],
             }
-            for probs, number in answers
+            for probs, number in await self._batcher.predict(images)
         ]
         return JSONResponse({"predictions": predictions})
 
@@ -149,16 +153,13 @@ class _Server:
 async def _body(request: Request, limits: Limits) -> bytes:
     """The body, at most limits.body_bytes within limits.body_seconds."""
     close = {"connection": "close"}  # the rest of the body is not read
-    length = request.headers.get("content-length", "0")
-    is_too_large = not length.isdecimal() or int(length[:19]) > limits.body_bytes
     chunks: list[bytes] = []
     received = 0
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for chunk in request.stream():
                 received += len(chunk)
-                is_too_large = is_too_large or received > limits.body_bytes
-                if not is_too_large:
+                if received <= limits.body_bytes:
                     chunks.append(chunk)
                 elif received > DISCARDED * limits.body_bytes:
                     break
@@ -166,37 +167,21 @@ async def _body(request: Request, limits: Limits) -> bytes:
         raise HTTPException(408, f"the body was not complete after {limits.body_seconds:g} s", close) from None
     except ClientDisconnect:
         raise HTTPException(400, "the client has gone", close) from None
-    if is_too_large:
+    if received > limits.body_bytes:
         message = f"the body has more than {limits.body_bytes:,} bytes; send fewer or smaller images"
         raise HTTPException(413, message, close)
     return b"".join(chunks)
 
 
-def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
-    """Add security headers, a limit on the time of a request, and an answer to unexpected errors."""
+def _with_headers(app: ASGIApp) -> ASGIApp:
+    """Add HEADERS to every answer."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        has_started = False
-
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
-            nonlocal has_started
             if message["type"] == "http.response.start":
-                has_started = True
                 message["headers"] = [*message["headers"], *HEADERS.items()]
             await send(message)
 
-        try:
-            async with asyncio.timeout(limits.request_seconds):
-                await app(scope, receive, send_with_headers)
-        except TimeoutError:
-            if not has_started:
-                error = {"error": f"no answer after {limits.request_seconds:g} s"}
-                busy = JSONResponse(error, 503, {"connection": "close"})
-                await busy(scope, receive, send_with_headers)
-        except Exception:  # Starlette has answered 500
-            LOGGER.exception("unexpected error")
+        await app(scope, receive, send_with_headers)
 
-    return guarded
+    return answer

@@ -69,8 +69,6 @@ class Batcher:
         return await asyncio.get_running_loop().run_in_executor(self._runner, work)
 
     def _prepare(self, data: bytes) -> object:
-        if len(data) > self._limits.image_bytes:
-            raise BadImage(f"{len(data):,} bytes are more than the {self._limits.image_bytes:,} of one image")
         width, height = size_of(data)
         if width * height > self._limits.image_pixels:
             raise BadImage(f"{width} x {height} pixels are more than the {self._limits.image_pixels:,} of one image")

@@ -10,8 +10,7 @@ from competition.config.params import Block
 from competition.files.manifest import intact_manifest
 from competition.prepare.decoding import Fit
 
-FORMATS = ("saved_model", "onnx", "litert")
-FILES = {"saved_model": "saved_model", "onnx": "model.onnx", "litert": "model.tflite"}
+FILES = {"saved_model": "saved_model", "onnx": "model.onnx"}  # format -> its file or folder
 DESCRIPTION, CLASSES, CARD = "serving.json", "classes.txt", "README.md"
 
 

@@ -25,9 +25,6 @@ class _TrainedOnFolds(BaseEstimator):
             "oof() its out-of-fold predictions; wrap it in sklearn.frozen.FrozenEstimator where a tool insists on fit"
         )
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        return f"{type(self).__name__}({self.competition.name}, {self.member or 'blend'})"
-
     def __sklearn_clone__(self) -> "_TrainedOnFolds":
         return self
 
@@ -44,7 +41,8 @@ class ImageClassifier(ClassifierMixin, _TrainedOnFolds):
     @property
     def classes_(self) -> np.ndarray:
         """(C,) class names, sorted as scikit-learn has them; of several labels per image in the competition's order."""
-        return np.array(self.competition.classes)[self._order]
+        classes = np.array(self.competition.classes)
+        return classes if self.competition.target == "multi" else np.sort(classes)
 
     def predict(self, X: NewImage | Sequence[NewImage]) -> np.ndarray:
         """(N,) class names by the blend's decision rule; several labels per image: (N, C) of 0 and 1."""
@@ -53,17 +51,13 @@ class ImageClassifier(ClassifierMixin, _TrainedOnFolds):
 
     def predict_proba(self, X: NewImage | Sequence[NewImage]) -> np.ndarray:
         """(N, C) float32 in the order of classes_."""
-        return self.predictor.predict(read_new_images(X), self.member)[0][:, self._order]
+        order = [self.competition.classes.index(name) for name in self.classes_]
+        return self.predictor.predict(read_new_images(X), self.member)[0][:, order]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.competition.target == "multi"
         return tags
-
-    @property
-    def _order(self) -> np.ndarray:
-        count = len(self.competition.classes)
-        return np.arange(count) if self.competition.target == "multi" else np.argsort(self.competition.classes)
 
 
 class ImageRegressor(RegressorMixin, _TrainedOnFolds):

@@ -3,7 +3,7 @@
 The same steps as `competition.ensemble.chain.apply_chain` in float32, without rounding predictions to float16 in between.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import keras
@@ -15,8 +15,6 @@ from competition.config.params import Member
 from competition.ensemble.chain import Chain
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.view_transforms import get_views
-from competition.prepare.decoding import Fit
-from competition.serving.decoding import decode_batch, resize
 from competition.serving.served_models import Selection
 from competition.training.checkpoint import load_arrays
 from competition.training.engine import apply_views, check_state, saved_variables
@@ -25,7 +23,7 @@ from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
 from competition.workspace.studies import network_digest
 
-Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64, class_name (B,) string
+Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64
 
 
 def in_float32(member: Member) -> Member:
@@ -47,14 +45,14 @@ def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -
 
 
 class ExportedChain(tf.Module):
-    """The networks of a selection and the functions that become the signatures of a SavedModel."""
+    """The networks of a selection and the functions that become the signatures of a SavedModel, and the ONNX file."""
 
-    def __init__(self, selection: Selection, class_names: Sequence[str], fit: Fit) -> None:
-        """Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel."""
+    def __init__(self, selection: Selection, classes: int) -> None:
+        """classes: their number.  Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel."""
         super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise UserError(f"an export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND")
-        self._chain, self._fit = selection.chain, fit
+        self._chain = selection.chain
         self._member_sizes = {name: member.image_size for name, member in selection.members.items()}
         # Member -> its fold models. Those of a frozen-feature member are heads on a network that members may share.
         self.models: dict[str, list[keras.Model | HeadLayer]] = {}
@@ -63,7 +61,7 @@ class ExportedChain(tf.Module):
         for name, member in selection.members.items():
             arrays = [load_arrays(path) for path in selection.weights[name].values()]
             if member.head is None:
-                self.models[name] = [load_model(member, len(class_names), each) for each in arrays]
+                self.models[name] = [load_model(member, classes, each) for each in arrays]
                 continue
             if member.head.also or member.head.columns:
                 raise UserError(
@@ -73,73 +71,40 @@ class ExportedChain(tf.Module):
             if digest not in self.frozen_networks:
                 self.frozen_networks[digest] = feature_network(in_float32(member))
             self.models[name] = [HeadLayer(each, "single") for each in arrays]
-        self.class_names = tf.constant(list(class_names))
         name = selection.features_member
         if name in self._network_of:
             self._feature_network = self.frozen_networks[self._network_of[name]]
         else:
             model = self.models[name][0]
             self._feature_network = keras.Model(model.inputs, model.get_layer("logits").input)
-        # Side of the images -> the input that takes them, and the one of which the features are computed.
-        self._inputs = {
+        # Side of the images -> the input that takes them.
+        self.inputs = {
             size: tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}") for size in selection.sizes
         }
-        self._features_size = selection.members[selection.features_member].image_size
+        self._features_input = self.inputs[selection.members[name].image_size]
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes), features."""
-        sizes, fit = [*self._inputs], self._fit
-        pixels = {spec.name: spec for spec in self._inputs.values()}
-        of_features = self._inputs[self._features_size]
-
-        # Traced once for the three signatures that call it: each trace of all networks takes seconds.
-        traced_outputs = tf.function(self._outputs, autograph=False, input_signature=[[*self._inputs.values()]])
-
-        def named(images: Sequence[tf.Tensor]) -> Outputs:
-            outputs = traced_outputs(list(images))
-            return {**outputs, "class_name": tf.gather(self.class_names, outputs["class_id"])}
-
-        functions = {
-            "serving_default": (
-                lambda image_bytes: named(decode_batch(image_bytes, sizes, fit)),
-                {"image_bytes": tf.TensorSpec((None,), tf.string, "image_bytes")},
-            ),
-            "images": (
-                lambda images: named([resize(images, size, fit) for size in sizes]),
-                {"images": tf.TensorSpec((None, None, None, 3), tf.uint8, "images")},
-            ),
-            "pixels": (lambda **images: named([images[name] for name in pixels]), pixels),
-            "features": (
-                lambda **images: {"features": self._features(images[of_features.name])},
-                {of_features.name: of_features},
-            ),
-        }
+        """Those of the SavedModel: serving_default (images_S for each size S -> `predict`), and features (one of them)."""
+        of_features, pixels = self._features_input, {spec.name: spec for spec in self.inputs.values()}
+        serving_default = tf.function(lambda **images: self.predict([images[name] for name in pixels]), autograph=False)
+        features = tf.function(lambda **images: {"features": self._features(images[of_features.name])}, autograph=False)
         return {
-            name: tf.function(function, autograph=False).get_concrete_function(**inputs)
-            for name, (function, inputs) in functions.items()
+            "serving_default": serving_default.get_concrete_function(**pixels),
+            "features": features.get_concrete_function(**{of_features.name: of_features}),
         }
 
-    def numbers(
-        self, reshape: Callable[[tf.Tensor], tf.Tensor] = lambda features: features
-    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec]]:
-        """(function, its input signature): `pixels` and `features` without class names, for runtimes without strings.
-
-        reshape: applied to the features.
-        """
-
-        def numbers(*images: tf.Tensor) -> Outputs:
-            features = reshape(self._features(dict(zip(self._inputs, images))[self._features_size]))
-            return {**self._outputs(images), "features": tf.identity(features, "features")}
-
-        return tf.function(numbers, autograph=False), [*self._inputs.values()]
+    def predict_with_features(self, *images: tf.Tensor) -> Outputs:
+        """Both signatures in one function.  images: as of `predict`."""
+        features = self._features(images[[*self.inputs.values()].index(self._features_input)])
+        return {**self.predict(images), "features": tf.identity(features, "features")}
 
     def _features(self, images: tf.Tensor) -> tf.Tensor:
         """(B, F) float32 of unit length: what the last layer of one fold model reads."""
         return tf.math.l2_normalize(self._feature_network(tf.cast(images, tf.float32), training=False), 1)
 
-    def _outputs(self, images: Sequence[tf.Tensor]) -> Outputs:
+    def predict(self, images: Sequence[tf.Tensor]) -> Outputs:
         """images: (B, S, S, 3) uint8 for each S of the selection's sizes."""
-        pixels = dict(zip(self._inputs, images, strict=True))
+        pixels = dict(zip(self.inputs, images, strict=True))
         features: dict[tuple[str, str], tf.Tensor] = {}
         members = {name: self._member_probs(name, pixels[size], features) for name, size in self._member_sizes.items()}
         used = [name for name, weight in self._chain.blend.weights.items() if weight]

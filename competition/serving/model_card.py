@@ -10,12 +10,6 @@ from competition.serving.bundle import FILES, Bundle
 from competition.serving.served_models import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-MEANS = {  # mixing -> what it is called
-    "mean": "mean of their probabilities",
-    "geometric": "geometric mean of their probabilities",
-    "log_odds": "mean of their log odds",
-    "average": "mean",
-}
 
 
 def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: Mapping[str, Any]) -> str:
@@ -35,7 +29,6 @@ def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: 
         bundle=bundle,
         selection=selection,
         chain=selection.chain,
-        averaging=averaging_sentence(selection),
         facts=facts,
         files=FILES,
         data=prepared.digest,
@@ -45,24 +38,12 @@ def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: 
     )
 
 
-def averaging_sentence(selection: Selection) -> str:
-    """How the outputs of fold models, views and members become one."""
-    chain, names = selection.chain, list(selection.members)
-    fold_models = counted(max(len(selection.digests[name]) for name in names), "fold model")
-    views = counted(max(len(chain.policies[name]) for name in names), "view")
-    sentence = f"A member predicts by the mean of {fold_models} under {views}."
-    if len(names) == 1:
-        return sentence
-    means = f"weighted {MEANS[chain.blend.mixing]} (blend method: {chain.blend.method})"
-    return f"{sentence} The members' outputs are mixed by the {means}."
-
-
 def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str:
     """The honest score of what is exported, with its standard error.  blend: result of the blend's manifest."""
     if blend is None:
         return "No score: the export was made before `make predict` computed one."
     metric, baseline = blend["metric"], ""
-    if trivial := blend.get("trivial"):  # a blend of an earlier version has none
+    if trivial := blend.get("trivial"):
         baseline = (
             f" The trivial baseline ({trivial['name']}) looks at no image and scores {trivial['score']:.4f} ± "
             f"{trivial['standard_error']:.4f}."

@@ -105,7 +105,7 @@ class NewImagePredictor:
         """
         from competition.images.labelled_images import Images
 
-        selection = select(self.workspace, member, ())
+        selection = select(self.workspace, member)
         members: dict[str, ViewPredictions] = {}
         decoded_at: dict[int, Images] = {}
         rows = np.arange(len(images.data))

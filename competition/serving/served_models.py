@@ -22,10 +22,9 @@ from competition.workspace.workspace import Workspace
 
 @dataclass(frozen=True)
 class Selection:
-    """What predicts: the blend, one member, or some fold models of one member."""
+    """What predicts: the blend, or one member."""
 
-    name: str  # name of its folder: blend, member-cnn, member-cnn-folds-0-2
-    title: str  # for readers: "the blend", "member cnn, fold 0"
+    title: str  # for readers: "the blend", "member cnn"
     chain: Chain
     members: Mapping[str, Member]  # those with a weight, as they were trained
     weights: Mapping[str, Mapping[str, Path]]  # member -> model (fold, or run:fold for several seeds) -> weights.npz
@@ -48,14 +47,8 @@ class Selection:
         return max(self.members, key=lambda name: self.chain.blend.weights[name])
 
 
-def export_name(member: str, folds: Sequence[int]) -> str:
-    """Name of the folder of an export.  member: "" = the blend.  folds: () = all."""
-    of_folds = f"-folds-{'-'.join(map(str, folds))}" if folds else ""
-    return f"member-{member}{of_folds}" if member else "blend"
-
-
-def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection:
-    """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
+def select(workspace: Workspace, member: str) -> Selection:
+    """Select the blend (member ""), or `member` alone.
 
     A single member keeps its views of the blend, without the blend's decision rule, which was fitted on
     blended probabilities; without a blend that has it, it gets the identity view alone.
@@ -64,8 +57,6 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     params = workspace.params
     folder = current_blend(workspace)
     if not member:
-        if folds:
-            raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
         return _blend(workspace, folder)
     if member in params.external:
         own = ", ".join(params.members) or "none"
@@ -73,10 +64,7 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     if member not in params.members:
         raise UserError(f"MEMBER={member}: not trained here; the members are {', '.join(params.members)}")
     runs = blended_runs(workspace.with_blended(member))[member]
-    title = f"member {member}" + (
-        f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
-    )
-    models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
+    models = [(run, range(params.prepare.folds)) for run in runs]
     competition = workspace.prepared.competition
     metric, views = competition.metric, {"identity": 1.0}
     if folder is not None and member in (blended := Chain.load(folder / "chain.json")).policies:
@@ -85,7 +73,7 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     if competition.targets.kind == "multi":
         decision = Decision("half", (), (), 0.0, True, needs_a_label(competition))
     chain = Chain(metric, {member: views}, blend, decision)
-    return _selection(export_name(member, folds), title, chain, {member: models}, False)
+    return _selection(f"member {member}", chain, {member: models}, False)
 
 
 def _blend(workspace: Workspace, folder: Path | None) -> Selection:
@@ -121,11 +109,11 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         ]
         for name in names
     }
-    return _selection("blend", "the blend", chain, models, True)
+    return _selection("the blend", chain, models, True)
 
 
 def _selection(
-    name: str, title: str, chain: Chain, models: Mapping[str, Sequence[tuple[Run, Sequence[int]]]], is_blend: bool
+    title: str, chain: Chain, models: Mapping[str, Sequence[tuple[Run, Sequence[int]]]], is_blend: bool
 ) -> Selection:
     """models: member -> its runs, each with the folds whose models are exported."""
     weights: dict[str, dict[str, Path]] = {}
@@ -148,4 +136,4 @@ def _selection(
             weights[member][model] = path.with_name("weights.npz")
             digests[member][model] = manifest.files["weights.npz"]
     members = {member: by_run[0][0].member for member, by_run in models.items()}
-    return Selection(name, title, chain, members, weights, digests, is_blend)
+    return Selection(title, chain, members, weights, digests, is_blend)

@@ -1,6 +1,5 @@
 """The training images most similar to a photo: those whose features in the exported network are nearest."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +34,7 @@ class TrainingImages:
         chunk, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
         if not len(chunk):
             return False
-        size, images = self._engine.bundle.features_size, list(self._pixels[chunk])
-        if images[0].shape[0] != size:  # the cache may have another size
-            images = [np.asarray(Image.fromarray(image).resize((size, size))) for image in images]
-        features = self._engine.features(np.stack(images))
+        features = self._engine.features(self._pixels[chunk])
         self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
         self.compared = np.concatenate([self.compared, chunk])
         return True
@@ -73,14 +69,8 @@ class TrainingImages:
         return encode(image, "png")
 
 
-def cached_training_images(
-    prepared: Prepared, sizes: Iterable[int], engine: Engine, folder: Path
-) -> TrainingImages | None:
-    """The training images in the cache in `folder`, at the size of the features or else another of `sizes`; None without."""
+def cached_training_images(prepared: Prepared, engine: Engine, folder: Path) -> TrainingImages | None:
+    """The training images in the cache in `folder`, at the size of the features; None without."""
     rows, bundle = prepared.part("train"), engine.bundle
-    ids = rows["id"].to_numpy(str)
-    for size in (bundle.features_size, *sorted({*sizes} - {bundle.features_size}, reverse=True)):
-        pixels = cached_images(folder, prepared.digest, ids, size, bundle.fit)
-        if pixels is not None:
-            return TrainingImages(rows, pixels, engine)
-    return None
+    pixels = cached_images(folder, prepared.digest, rows["id"].to_numpy(str), bundle.features_size, bundle.fit)
+    return None if pixels is None else TrainingImages(rows, pixels, engine)

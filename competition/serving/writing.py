@@ -1,4 +1,4 @@
-"""Write an exported chain as SavedModel, ONNX and LiteRT."""
+"""Write an exported chain as SavedModel and ONNX."""
 
 import logging
 import shutil
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from competition.config.errors import UserError, needed_for
 from competition.files.manifest import atomic_write
@@ -20,39 +19,32 @@ if TYPE_CHECKING:
     from tf2onnx.graph import Graph, Node
 
 OPSET = 17  # of ONNX; the newest that tf2onnx 1.16 writes is 18
-LARGEST_FILE = 1_900_000_000  # bytes; ONNX and LiteRT files are limited to 2 GiB
+LARGEST_FILE = 1_900_000_000  # bytes; an ONNX file is limited to 2 GiB
 
 
 def write_formats(chain: ExportedChain, selection: Selection, folder: Path, formats: Sequence[str]) -> None:
     """Write each format in `formats` to its place in `folder`. Raises UserError if a package is missing."""
-    total = sum(path.stat().st_size for paths in selection.weights.values() for path in paths.values())
-    for name in formats:
-        path = folder / FILES[name]
-        if name == "saved_model":
-            shutil.rmtree(path, ignore_errors=True)
-            tf.saved_model.save(chain, str(path), signatures=chain.signatures())
-            continue
+    if "saved_model" in formats:
+        path = folder / FILES["saved_model"]
+        shutil.rmtree(path, ignore_errors=True)
+        tf.saved_model.save(chain, str(path), signatures=chain.signatures())
+    if "onnx" in formats:
+        total = sum(path.stat().st_size for paths in selection.weights.values() for path in paths.values())
         if total > LARGEST_FILE:
             raise UserError(
-                f"the weights take {total / 1e9:.1f} GB, {name} holds at most 2: export FORMAT=saved_model, or one member or fold"
+                f"the weights take {total / 1e9:.1f} GB, onnx holds at most 2: export FORMAT=saved_model, or one member"
             )
-        with atomic_write(path) as temporary:
-            if name == "onnx":
-                temporary.write_bytes(_onnx(chain))
-                continue
-            # Outputs lose their names; with an axis more the features differ from the probabilities in their number of axes.
-            function, inputs = chain.numbers(lambda features: features[:, None])
-            # With variables instead of constants LiteRT would start from uninitialised memory and return NaN.
-            frozen = convert_variables_to_constants_v2(function.get_concrete_function(*inputs))
-            temporary.write_bytes(tf.lite.TFLiteConverter.from_concrete_functions([frozen], chain).convert())
+        function = tf.function(chain.predict_with_features, autograph=False)
+        with atomic_write(folder / FILES["onnx"]) as temporary:
+            temporary.write_bytes(onnx_model(function, [*chain.inputs.values()]))
 
 
-def _onnx(chain: ExportedChain) -> bytes:
+def onnx_model(function: tf.types.experimental.PolymorphicFunction, inputs: Sequence[tf.TensorSpec]) -> bytes:
+    """The serialized ONNX model of a TensorFlow function."""
     with needed_for("an export to ONNX (unlike FORMAT=saved_model)", "onnx"):
         import tf2onnx
         from onnx import numpy_helper
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    function, inputs = chain.numbers()
     model, _ = tf2onnx.convert.from_function(
         function, input_signature=inputs, opset=OPSET, custom_op_handlers={"Erfc": (_erfc_by_erf, [])}
     )

@@ -87,9 +87,9 @@ def fold_names(folds: Sequence[ExcludedFolds]) -> str:
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
 
 
-def export_path(work: Path, name: str) -> Path:
-    """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
-    return work / "export" / name / "manifest.json"
+def export_path(work: Path, member: str) -> Path:
+    """Path of the manifest of an export, beside its model, serving.json and README.md.  member: "" = the blend."""
+    return work / "export" / (f"member-{member}" if member else "blend") / "manifest.json"
 
 
 def training_parts(member: Member) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Search:
     def slots(self, name: str) -> tuple[int, float]:
         """(fold models of a member that are computed at once, seconds of each per second of this machine alone).
 
-        If no machine has what the member needs, one like this counts: an autoscaler may start it (cluster.wait).
+        If no machine has what the member needs, one like this counts.
         """
         cluster, device = self.job.params.cluster, self.device
         taken = demand(cluster.members.get(name, cluster.needs), self.machines) if self.machines else None

@@ -52,9 +52,8 @@ def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
     with connection.connected(job.options.cluster):
         machines, own = connection.alive_machines(), ray.get_runtime_context().get_node_id()
     connection.check_addresses(machines, cluster.public)
-    if not cluster.wait:
-        needs = {name: cluster.members.get(name, cluster.needs) for name in job.params.members}
-        connection.check_needs(machines, needs)
+    needs = {name: cluster.members.get(name, cluster.needs) for name in job.params.members}
+    connection.check_needs(machines, needs)
     if device.kind != "cpu" and any(machine.node == own and machine.resources["CPU"] for machine in machines):
         raise UserError(
             f"CLUSTER=: this machine's {device.kind} computes features, so no fold model can use it; start the Ray node of "

@@ -1,17 +1,14 @@
 """List submissions with expected score, Kaggle score and the 95 % interval of their difference."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from competition.config.errors import UserError, counted, first_few
-from competition.ensemble.external_check import LEAK_UNCHECKED, doubted_members
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.adapter_types import Competition
 from competition.report.repeated_choices import choices_lines
-from competition.report.stored_blends import blend_of, blend_text, blends_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text
@@ -55,13 +52,6 @@ def run(job: Job) -> None:
         rows = ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug), metric)
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
-        if unchecked := unchecked_text(job, rows):
-            job.echo(unchecked)
-        for row in rows:
-            if len(same := blends_of(job.path("blends"), row.entry.file)) > 1:
-                blends = " and ".join(map(blend_text, same))
-                shown = "the one made last, by the metric of the parameters if there is one, and when the file was first made"
-                notes.append(f"{row.entry.file} was given by {blends}; the table shows {shown}")
         if job.path("data", "manifest.json").exists():
             job.echo(
                 baseline_text(job.prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(job.prepared)
@@ -78,18 +68,6 @@ def run(job: Job) -> None:
     if error is not None:
         content = "complete, but today's limit is missing" if on_kaggle else "the local ledger's"
         raise UserError(f"the table is {content}: {error}")
-
-
-def unchecked_text(job: Job, rows: Sequence[ledger.Row]) -> str:
-    """Which submissions have members whose leaks the blend could not check; "" if there are none."""
-    names: dict[str, list[str]] = {}
-    for row in rows:
-        if (folder := blend_of(job.path("blends"), row.entry)) is not None:
-            scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-            for name in doubted_members(scores, LEAK_UNCHECKED):
-                names.setdefault(name, []).append(row.entry.digest[:4])
-    parts = [f"{name} in {', '.join(digests)}" for name, digests in names.items()]
-    return f"Leaks of external members not checked: {'; '.join(parts)}." if parts else ""
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:

@@ -129,15 +129,13 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
         job.echo(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
-    return result | plan_machines(job, works, START_SECONDS, prices["cloud"])
+    return result | plan_machines(job, works, START_SECONDS)
 
 
-def plan_machines(
-    job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float, cloud: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float) -> dict[str, Any]:
     """With MACHINES=: the time of training on as many machines like this one.
 
-    starting: seconds until TensorFlow is there, which every process on a machine needs.  cloud: prices by topology.
+    starting: seconds until TensorFlow is there, which every process on a machine needs.
     """
     machines = job.options.machines
     if not machines or not works:  # heads alone need no second machine
@@ -147,21 +145,13 @@ def plan_machines(
     ]
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate = time_on_machines(fold_models, machines, start)
-    # One fold model per machine at a time, without starts and gaps.
-    bound = max(sum(fold_models) / machines, max(fold_models))
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
-    number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
-        f"plan: {number} {kind} train in {duration(estimate)}, a single one in {duration(alone)}; no schedule is "
-        f"faster than {duration(bound)}; {duration(start * len(fold_models))} of machine time start processes"
+        f"plan: {counted(machines, 'machine')} {kind} train in {duration(estimate)}, a single one in {duration(alone)}; "
+        f"{duration(start * len(fold_models))} of machine time start processes"
     )
-    hours = machines * estimate / HOUR
-    costs = bills(hours, job.options.topology, cloud or {})
-    for bill in costs:
-        job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
-    times = {"number": machines, "seconds": estimate, "bound": bound, "alone": alone}
-    return {"machines": {**times, "hours": hours, "cloud": costs}}
+    return {"machines": {"number": machines, "seconds": estimate, "alone": alone}}
 
 
 def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
@@ -185,9 +175,5 @@ def member_lines(costs: Mapping[str, Cost], frozen: Mapping[str, Member]) -> lis
                 "a head takes seconds to minutes more"
             )
             continue
-        trials = f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
-        lines.append(
-            f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; one compilation for all folds "
-            f"saves {duration(cost.saved)}{trials if cost.trials else ''}"
-        )
+        lines.append(f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}")
     return lines

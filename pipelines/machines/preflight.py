@@ -10,7 +10,7 @@ from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
 from competition.preflight import results as preflight_results
-from competition.preflight.answers import GRAIN, largest_batch, require_compiler, run_preflight
+from competition.preflight.answers import GRAIN, require_compiler, run_preflight
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
 from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult
@@ -35,21 +35,16 @@ def run(job: Job) -> None:
     if backend == "auto":  # JAX, since current TPU images support TPUs only with JAX
         backend = "jax" if options.mode != "ops" or is_installed("jax") else "tensorflow"
     require_compiler(options.mode, backend, pair)
-    steps = [options.step] if options.step else list(STEPS)
     results: dict[str, dict[str, PreflightResult]] = {}
     for name in selected_members(job):
         member = tuned_member(job.workspace, name)
-        classes = options.classes or sizes_of(job.path("data"), job.params).classes
+        classes = sizes_of(job.path("data"), job.params).classes
         request = preflight_results.request_of(member, job.params, topology, backend, classes, options.mode)
         request = replace(request, pair=pair)
         is_trained = job.params.members[name].head is None  # else its network only computes features
-        member_steps = steps if is_trained else [step for step in steps if step == "predict"]
-        results[name] = preflight_member(job, name, request, member_steps)
+        results[name] = preflight_member(job, name, request, STEPS if is_trained else ["predict"])
         verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
         job.echo(f"preflight {name}: {verdicts}")
-        first = results[name].get("train")
-        if options.search and first is not None and first.verdict in ("fits", "too_big"):
-            results[name]["train_largest"] = largest_training_batch(job, name, request, first)
     changes = [change for name in results for change in remedies(job, name, results[name], topology)]
     suffix = "" if pair == NEWEST else f"-{pair.name}"
     file = job.path("preflight", f"{'ops' if options.mode == 'ops' else topology.name}{suffix}.json")
@@ -83,20 +78,6 @@ def preflight_member(
         )
 
 
-def largest_training_batch(
-    job: Job, name: str, base_request: PreflightRequest, first: PreflightResult
-) -> PreflightResult:
-    """Return the training step at the largest batch that fits; `first` if none fits."""
-
-    def compile_at(batch: int) -> PreflightResult:
-        if batch == first.batch and first.mode == "compile":
-            return first
-        request = replace(base_request, shapes=replace(base_request.shapes, batch=batch), mode="compile")
-        return preflight_member(job, name, request, ["train"])["train"]
-
-    return largest_batch(compile_at, base_request.shapes.replicas, job.options.most) or first
-
-
 def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology: Topology) -> list[str]:
     """For every step that would not run: the problem, the remedy and the line of the parameter file to change."""
     lines = []
@@ -111,7 +92,7 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
             if step == "train" and line_of(read_text(job.options.params), own)[0] == len(own):
                 keys = own
             share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
-            problem = f"needs {share} the available memory; " + advice(result, results.get("train_largest"), topology)
+            problem = f"needs {share} the available memory; " + advice(result, topology)
         elif result.verdict == "unsupported" and result.view:
             place = ("members", name) if job.params.members[name].views else ("predict",)
             keys = (*place, "views", job.params.views_of(job.params.members[name]).index(result.view))
@@ -121,15 +102,14 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
     return lines
 
 
-def advice(result: PreflightResult, largest: PreflightResult | None, topology: Topology) -> str:
-    if largest is not None and largest.good:
-        return f"a batch of {largest.batch} is the largest that fits"
+def advice(result: PreflightResult, topology: Topology) -> str:
+    """About how many images would fit, by proportion."""
     estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
     multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
     estimate = estimate // multiple * multiple
     if not estimate:
         return "possibly not even one image fits"
-    return f"about {counted(estimate, 'image')} would fit (SEARCH=1 finds the exact number)"
+    return f"about {counted(estimate, 'image')} would fit"
 
 
 def table(

@@ -1,4 +1,4 @@
-"""Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
+"""Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ from competition.files.manifest import read_manifest, write_json, write_text
 from competition.prepare import record_shards
 from competition.prepare.decoding import BadImage, decode
 from competition.prepare.prepared import Prepared
-from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FORMATS, Bundle
+from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FILES, Bundle
 from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import export_path
-from pipelines.execution.selection import selected_folds, selected_members
+from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.versions import git_commit, versions
@@ -42,10 +42,9 @@ def run(job: Job) -> None:
         )
     if member:
         selected_members(job)
-    folds = selected_folds(job) if job.options.fold else []
-    selection = select(job.workspace, member, folds)
+    selection = select(job.workspace, member)
     formats = selected_formats(job.options.format)
-    manifest_path = export_path(job.work, selection.name)
+    manifest_path = export_path(job.work, member)
     depends = {
         "data": prepared.digest,
         "fit": job.params.prepare.fit,
@@ -59,20 +58,20 @@ def run(job: Job) -> None:
         "export": EXPORT,
     }
     make = partial(write_export, job, selection, formats)
-    manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
+    manifest = job.cached(f"export of {selection.title}", manifest_path, depends, make)
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
 
 
 def selected_formats(text: str) -> tuple[str, ...]:
-    """The formats of FORMAT=, in the order of FORMATS. "" = saved_model, and onnx where it can be written."""
+    """The formats of FORMAT=, in the order of FILES. "" = saved_model, and onnx where it can be written."""
     if not text:
         return ("saved_model", "onnx") if is_installed("tf2onnx") and is_installed("onnxruntime") else ("saved_model",)
     names = [word.strip() for word in text.split(",")]
-    unknown = [name for name in names if name not in FORMATS]
+    unknown = [name for name in names if name not in FILES]
     if unknown:
-        raise UserError(f"FORMAT={text}: {unknown[0]!r} is not a format; expected any of {', '.join(FORMATS)}")
-    return tuple(name for name in FORMATS if name in names)
+        raise UserError(f"FORMAT={text}: {unknown[0]!r} is not a format; expected any of {', '.join(FILES)}")
+    return tuple(name for name in FILES if name in names)
 
 
 def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
@@ -83,11 +82,11 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     from competition.serving.graph import ExportedChain
     from competition.serving.writing import write_formats
 
-    folder, fit = export_path(job.work, selection.name).parent, job.params.prepare.fit
+    folder, fit = export_path(job.work, job.options.member).parent, job.params.prepare.fit
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
-    write_formats(ExportedChain(selection, classes, fit), selection, folder, formats)
+    write_formats(ExportedChain(selection, len(classes)), selection, folder, formats)
     bundle = Bundle(
         selection.title,
         prepared.competition.name,
@@ -117,8 +116,8 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
     ids, images = sample_images(job.prepared, part, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
     lines = [
-        "{format}: {megabytes:g} MB, loads in {load_seconds:g} s, one image {milliseconds:g} ms, largest difference of a "
-        "probability {difference:.1e}, {changed} of {images} labels changed".format(**check, images=len(images))
+        "{format}: one image {milliseconds:g} ms, largest difference of a probability {difference:.1e}, {changed} of {images} labels "
+        "changed".format(**check, images=len(images))
         for check in checks
     ]
     stored, blend_folder = None, current_blend(job.workspace)
@@ -146,15 +145,13 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
 
 
 def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
-    """The first SAMPLE readable images of a part: ids and encoded bytes.  Raises UserError if there are none."""
+    """The readable ones of the first SAMPLE images of a part: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
-    for name, _, data in islice(record_shards.read(prepared.records(part)), 4 * SAMPLE):
+    for name, _, data in islice(record_shards.read(prepared.records(part)), SAMPLE):
         with contextlib.suppress(BadImage):
             decode(data, bundle.sizes[0], bundle.fit)
             ids.append(name)
             images.append(data)
-        if len(ids) == SAMPLE:
-            break
     if not images:
         raise UserError(f"no readable image of the {part} rows to check the export with; `make download` indexes them")
     return np.array(ids, dtype=str), images

@@ -37,13 +37,12 @@ def run(job: Job) -> None:
         problem = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"FOLDER={job.options.folder} {problem}; expected a folder of images")
     require_writable(out)
-    is_replaced = out.exists()
     names = image_paths(folder)
     job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))
     if not names:
         raise UserError(f"FOLDER={job.options.folder}: no image was found in it or in its folders")
     predictor = NewImagePredictor(job.workspace, partial(start_device, job))
-    select(job.workspace, job.options.member, ())  # raises UserError before an image is read
+    select(job.workspace, job.options.member)  # raises UserError before an image is read
     competition, problems = job.prepared.competition, dict[str, str]()  # name -> why it cannot be read
     nothing = np.zeros((0, len(competition.classes)), np.float32)
     # The first part has the columns though no image can be read.
@@ -59,8 +58,7 @@ def run(job: Job) -> None:
             bar.update(len(name_of))
     write_predictions(pd.concat(parts).reindex(names), problems, competition, out)
     what = f"member {job.options.member}" if job.options.member else "the blend"
-    where = f"{display_path(out)}{', in place of the earlier file' if is_replaced else ''}"
-    job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {where}")
+    job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {display_path(out)}")
     if problems:
         job.echo(f"predict-folder: no prediction for {counted(len(problems), 'image')} that could not be read")
         lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]

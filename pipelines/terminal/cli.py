@@ -108,7 +108,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         goals = os.environ.get(GOALS, "").split()
         is_last = process.is_last and goals[-1:] in ([], [name])  # make, if it called, runs nothing after this verb
         stages = [name]
-        if name in CHAINS and not options.alone and not options.only:  # a chosen file is not prepared
+        if name in CHAINS and not options.alone:
             stages = ["debug" if stage == "train" and options.debug else stage for stage in CHAINS[name]]
             if name == "train" and (options.hours or options.budget):
                 stages = [*TRAIN_IN_BUDGET]

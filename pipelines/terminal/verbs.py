@@ -22,11 +22,11 @@ class Verb:
 
 SELECTION = ("member", "fold")
 BUDGET = ("hours", "budget")
-PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+PREFLIGHT = ("topology", "mode", "pair", "backend", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
-        "download": Verb("Download the competition, verify and index it.", ("only", "force", "alone"), next="prepare"),
+        "download": Verb("Download the competition, verify and index it.", ("force", "alone"), next="prepare"),
         "prepare": Verb("Index the images, assign folds and write records.", ("folds_from", "force"), next="train"),
         "resolve": Verb("Choose where records are read from on this machine.", ("force",)),
         "tune": Verb(
@@ -87,9 +87,9 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "convert": Verb("Convert images to TFRecord shards.", ("source", "target", "force")),
     },
     "serving": {
-        "export": Verb("Export the blend or a member for serving.", (*SELECTION, "format", "force"), next="serve"),
+        "export": Verb("Export the blend or a member for serving.", ("member", "format", "force"), next="serve"),
         "predict-folder": Verb("Predict a folder of new images into a CSV file.", ("folder", "out", "member")),
-        "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "check", "address")),
+        "serve": Verb("Serve an export over HTTP, with a page to try it.", ("member", "engine", "check", "address")),
     },
 }
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}

@@ -10,15 +10,13 @@ from pipelines.machines.plan import plan_machines
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
-LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0, folds=5)
+LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0)
 SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict=0.0)  # 6 minutes for each fold model
 
 
 def test_four_machines_share_the_work_and_start_their_processes() -> None:
     planning = Job(Workspace(Path(), params()), Options(machines=4), Path())
     plan = plan_machines(planning, {"a": (LOAD, SPEED), "b": (LOAD, SPEED)}, starting=10.0)["machines"]
-    assert plan["bound"] == 20 * 360 / 4
-    assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]
     assert math.isclose(plan["seconds"], 5 * (360 + 30))  # 20 fold models on 4 machines, each in a process of its own
     assert math.isclose(plan["alone"], 20 * 360 + 2 * 30)  # a machine alone starts one process for each member
     assert "4 machines like this one train in 32 min, a single one in 2.0 h" in planning.echoed[0]

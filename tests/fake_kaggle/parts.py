@@ -31,15 +31,9 @@ class Contest:
     kernels_only: bool = False
     closed: bool = False
     leaderboard: tuple[tuple[str, str], ...] = ()  # (team, score), best first
-    listed: dict[str, int] | None = None  # a listing that differs from the files
     archive: bytes | memoryview = b""
     # bytes of a csv -> (status, public, private, error)
     score: Callable[[bytes], tuple[str, str, str, str]] = lambda data: ("COMPLETE", "0.9", "", "")
-    sent_as_zip: tuple[str, ...] = ()  # files that are sent as a zip with one file if downloaded alone
-
-    def sent(self, name: str) -> bytes:
-        data = self.files[name]
-        return zip_of({name.rsplit("/", 1)[-1]: data}) if name in self.sent_as_zip else data
 
     def __post_init__(self) -> None:
         self.archive = self.archive or zip_of(self.files)

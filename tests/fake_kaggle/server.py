@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from fake_kaggle.answering import Answering, Loopback
 from fake_kaggle.machine import run_kernel
@@ -33,9 +33,8 @@ class FakeKaggle(Loopback):
 
     username, key, token = "ada", "planted-key-1", "KGAT_planted-token-2"
 
-    def __init__(self, folder: Path, files_per_page: int = 2) -> None:
-        """files_per_page: at most, of the list of a competition's files."""
-        self.folder, self.files_per_page = folder, files_per_page
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.contests: dict[str, Contest] = {}
         self.submissions: list[dict[str, Any]] = []
         self.kernels: dict[str, list[Run]] = defaultdict(list)
@@ -93,25 +92,11 @@ class FakeKaggle(Loopback):
         flags = {"userHasEntered": contest.entered, "isKernelsSubmissionsOnly": contest.kernels_only}
         return {**about, **flags, "submissionsDisabled": contest.closed, "teamCount": len(contest.leaderboard)}
 
-    def list_data_files(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One file on the first page, none on the second, which has a token, and `files_per_page` on each later one."""
-        contest, page, most = self._contest(request), int(request.get("pageToken") or 0), self.files_per_page
-        listed = contest.listed if contest.listed is not None else {n: len(d) for n, d in contest.files.items()}
-        start, end = [(0, 1), (1, 1)][page] if page < 2 else (1 + (page - 2) * most, 1 + (page - 1) * most)
-        token = {"nextPageToken": str(page + 1)} if end < len(listed) else {}
-        return {"files": [{"name": name, "totalBytes": listed[name]} for name in [*listed][start:end]], **token}
-
     def download_data_files(self, request: dict[str, Any]) -> None:
         contest, slug = self._contest(request), request["competitionName"]
         if not contest.entered:
             raise Http(403, "You must accept this competition's rules before you'll be able to download files.")
         raise Http(302, "", {"Location": f"{STORAGE}/archives/{slug}/archive.zip?{SIGNATURE}&X-Goog-Expires=60"})
-
-    def download_data_file(self, request: dict[str, Any]) -> None:
-        contest, slug, name = self._contest(request), request["competitionName"], request["fileName"]
-        if name not in contest.files:
-            raise Http(404, "Not found")
-        raise Http(302, "", {"Location": f"{STORAGE}/files/{slug}/{quote(name)}?{SIGNATURE}&X-Goog-Expires=60"})
 
     def start_submission_upload(self, request: dict[str, Any]) -> dict[str, Any]:
         contest = self._contest(request)
@@ -303,10 +288,6 @@ class Handler(Answering):
         if kind == "archives":
             self.kaggle.calls.append(("archive", dict(self.headers)))
             self._send_stored("archive", self.kaggle.contests[rest[0]].archive)
-        elif kind == "files":  # one file of a competition
-            name = unquote("/".join(rest[1:]))
-            self.kaggle.calls.append(("file", {"name": name, **self.headers}))
-            self._send_stored("file", self.kaggle.contests[rest[0]].sent(name), md5=True)
         elif kind == "outputs":
             if not self._inject_fault(self.kaggle.fault("output")):
                 self._send(200, (self.kaggle.folder / rest[0] / "working" / "/".join(rest[1:])).read_bytes())
@@ -357,7 +338,7 @@ class Handler(Answering):
             return False
         return True
 
-    def _send_stored(self, fault_method: str, data: bytes, md5: bool = False) -> None:
+    def _send_stored(self, fault_method: str, data: bytes) -> None:
         """Send an object of the storage or the requested range of it. fault_method: key of `faults`."""
         self.kaggle.served = 0.0
         fault, etag = self.kaggle.fault(fault_method), self.kaggle.etag or f'"{hashlib.md5(data).hexdigest()}"'
@@ -371,8 +352,6 @@ class Handler(Answering):
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
         headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
-        if md5 and not self.kaggle.etag and not start:  # some storages send it with the whole object only
-            headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
         headers |= {"Connection": "close"} if kind == "nolength" else {"Content-Length": str(len(body))}

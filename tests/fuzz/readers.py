@@ -44,7 +44,7 @@ def table(data: bytes) -> None:
 def zip_file(data: bytes) -> None:
     folder = FOLDER / "unpacked"
     shutil.rmtree(folder, ignore_errors=True)
-    archive.extract(in_file("a.zip", data), folder, {})
+    archive.extract(in_file("a.zip", data), folder)
 
 
 def npz(data: bytes) -> None:

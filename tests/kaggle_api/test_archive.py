@@ -36,12 +36,12 @@ def member(attribute, value):
 def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     progress = []
     report = lambda *done_and_total: progress.append(done_and_total)  # noqa: E731
-    assert archive.extract(valid_zip, tmp_path / "listed", SIZES, progress=report) == []
+    assert archive.extract(valid_zip, tmp_path / "first", progress=report) is None
     assert progress[-1] == (sum(SIZES.values()), sum(SIZES.values()))
     (tmp_path / "raw").mkdir()  # an empty folder may exist
     archive.extract(valid_zip, tmp_path / "raw")
-    assert files_below(tmp_path / "raw") == files_below(tmp_path / "listed") == FILES
-    assert {p.name for p in tmp_path.iterdir()} == {"valid.zip", "listed", "raw"}
+    assert files_below(tmp_path / "raw") == files_below(tmp_path / "first") == FILES
+    assert {p.name for p in tmp_path.iterdir()} == {"first", "raw", "valid.zip"}
 
 
 def flip_a_byte(data):
@@ -57,12 +57,10 @@ REFUSED = {
     "drive": ([("C:x", b"1")], "unsafe path"),
     "backslash": ([("..\\x", b"1")], "unsafe path"),
     "link": ([member("external_attr", (stat.S_IFLNK | 0o777) << 16)], "link, special or encrypted file 'link'"),
-    "twice": ([("a", b"1"), ("a", b"2")], "duplicate name"),
     "newline": ([("a\nb", b"1")], "unsafe path"),
     "NUL": ([member("filename", "train/a\0jpg")], "unsafe path"),  # ZipInfo() would cut it
-    "too long": ([("a" * 300, b"1")], "name too long"),
-    "file and folder": ([("a", b"1"), ("a/b", b"2")], "both file and folder"),
-    "bomb": ([("zeros", bytes(100_000_000))], "would unpack to 100.0 MB"),
+    "too long": ([("a" * 300, b"1")], "File name too long"),
+    "file and folder": ([("a", b"1"), ("a/b", b"2")], "File exists"),
     "truncated": (lambda data: data[: len(data) // 2], "no whole zip file: its .* bytes begin with b.PK"),
     "empty": (lambda data: b"", "no whole zip file: its 0 bytes begin"),
     "web page": (lambda data: b"<!DOCTYPE html><title>Login</title>", "no whole zip file: .* begin with b'<!DOC"),
@@ -71,7 +69,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_unsafe_or_damaged_archive_is_refused_as_a_whole(tmp_path, name):
     change, message = REFUSED[name]
@@ -81,19 +78,6 @@ def test_an_unsafe_or_damaged_archive_is_refused_as_a_whole(tmp_path, name):
     with pytest.raises(UserError, match=message):
         archive.extract(path, tmp_path / "raw")
     assert [p.name for p in tmp_path.iterdir()] == ["evil.zip"]
-
-
-def test_names_and_sizes_must_match_the_listing(tmp_path, valid_zip):
-    def unpack(listing):
-        return archive.extract(valid_zip, tmp_path / "raw", listing)
-
-    with pytest.raises(UserError, match=r"lacks 1 listed file: test/c\.jpg"):
-        unpack({**SIZES, "test/c.jpg": 5})
-    with pytest.raises(UserError, match=r"has 1 file of another size: train/a.jpg \(1000 bytes, listed 999\)"):
-        unpack({**SIZES, "train/a.jpg": 999})
-    (note,) = unpack({"train/a.jpg": 1000})
-    assert note.endswith("2 files not in the listing, unpacked as well: 'train/b.jpg', 'sample_submission.csv'")
-    assert files_below(tmp_path / "raw") == FILES
 
 
 def test_a_disk_that_is_full_before_or_while_it_is_unpacked_keeps_only_the_archive(tmp_path, valid_zip, monkeypatch):

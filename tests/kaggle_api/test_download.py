@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from competition.config.errors import UserError
 from competition.files import child_process
-from competition.kaggle import chosen_files, download
+from competition.kaggle import download
 from competition.kaggle.client import competition_slug
 from competition.kaggle.errors import KaggleError
 
@@ -28,10 +28,10 @@ def with_policy(client, **changes):
 
 
 def is_complete(kaggle, folder):
-    """Return True if the archive equals the server's, its manifest exists, and nothing else is left of the download."""
-    cache, files = folder / "cache", {"flowers.json", "flowers.zip"}
+    """Return True if the archive equals the server's, and nothing else is left of the download."""
+    cache = folder / "cache"
     is_whole = (cache / "flowers.zip").read_bytes() == kaggle.contests["flowers"].archive
-    return is_whole and {path.name for path in cache.iterdir() if path.suffix != ".lock"} == files
+    return is_whole and {path.name for path in cache.iterdir() if path.suffix != ".lock"} == {"flowers.zip"}
 
 
 def test_a_competition_is_downloaded_completely_and_only_once_unless_the_archive_is_damaged(kaggle, client, tmp_path):
@@ -43,7 +43,7 @@ def test_a_competition_is_downloaded_completely_and_only_once_unless_the_archive
     assert files_below(tmp_path / "raw") == FILES and len(kaggle.calls) == requests
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
     shutil.rmtree(tmp_path / "raw")
-    (tmp_path / "cache" / "flowers.zip").write_bytes(kaggle.contests["flowers"].archive[:-1] + b"?")
+    (tmp_path / "cache" / "flowers.zip").write_bytes(kaggle.contests["flowers"].archive[:-1])
     fetch(client, tmp_path)
     assert kaggle.count("DownloadDataFiles") == 2 and is_complete(kaggle, tmp_path)
 
@@ -51,7 +51,7 @@ def test_a_competition_is_downloaded_completely_and_only_once_unless_the_archive
 def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path):
     coded = base64.b64encode(f"ada:{kaggle.key}".encode()).decode()
     name = f"train/{coded.replace('/', '_')}.tfrec"
-    kaggle.contests["flowers"] = Contest({**FILES, name: b"1"}, listed={n: len(data) for n, data in FILES.items()})
+    kaggle.contests["flowers"] = Contest({**FILES, name: b"1"})
     with pytest.raises(UserError, match="a file in it is named after your Kaggle credential") as refused:
         fetch(client, tmp_path)
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
@@ -59,7 +59,7 @@ def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle
 
 
 TEMPORARY_ERRORS = {
-    "server errors, a dropped call": {"DownloadDataFiles": ["500", "503"], "ListDataFiles": ["drop"]},
+    "server errors, a dropped call": {"DownloadDataFiles": ["500", "503"], "GetCompetition": ["drop"]},
     "expired link": {"archive": ["expired"]},
     "link expired within the archive": {"archive": ["cut", "", "expired"]},
     "cut without a length": {"archive": ["nolength"]},
@@ -74,7 +74,7 @@ def test_a_temporary_error_is_retried_until_the_file_is_complete(kaggle, client,
     try:
         fetch(client, tmp_path)
     except KaggleError:  # an error is allowed if the next run succeeds
-        assert not (tmp_path / "cache" / "flowers.json").exists() and not (tmp_path / "raw").exists()
+        assert not (tmp_path / "raw").exists()
         fetch(client, tmp_path)
     assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files and is_complete(kaggle, tmp_path)
 
@@ -85,8 +85,8 @@ PERMANENT_ERRORS = {
     "slug": ("GetCompetition", "404", "missing", "Kaggle knows no flowers"),
     "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
     "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
-    "connection": ("ListDataFiles", "drop", "connection", "connection to Kaggle failed after 3 tries"),
-    "damaged twice": ("archive", "flip", "damaged", "downloaded twice, and the second one is damaged"),
+    "connection": ("GetCompetition", "drop", "connection", "connection to Kaggle failed after 3 tries"),
+    "damaged twice": ("archive", "flip", "damaged", "is damaged: .*after a second download"),
 }
 
 
@@ -97,7 +97,7 @@ def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, c
     with pytest.raises(KaggleError, match=message) as user_error:
         fetch(client, tmp_path)
     assert (user_error.value.kind, str(user_error.value).count("\n")) == (kind, 0)
-    assert not (tmp_path / "raw").exists() and not (tmp_path / "cache" / "flowers.json").exists()
+    assert not (tmp_path / "raw").exists()
 
 
 def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(kaggle, client):
@@ -117,7 +117,6 @@ def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client
 
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
-    kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
     fetch(with_policy(client, stall=6.0), tmp_path)
     assert is_complete(kaggle, tmp_path)
@@ -139,7 +138,7 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path, monke
     # Python would leave a truncated .pyc under a limit below its size.
     with largest_file(900_000), pytest.raises(KaggleError, match=sentence):
         fetch(client, tmp_path)
-    assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix in (".json", ".zip")]
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix == ".zip"]
 
 
 # A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
@@ -176,7 +175,7 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
         tries += 1
         assert tries <= 40, (kills, cuts)
         (links := tmp_path / f"tmp{tries}").mkdir()  # for the upload links and settings of a child
-        method, share = ("archive", "ListDataFiles", "archive", "DownloadDataFiles")[tries % 4], rng.uniform(0.02, 1.0)
+        method, share = ("archive", "GetCompetition", "archive", "DownloadDataFiles")[tries % 4], rng.uniform(0.02, 1.0)
         kaggle.faults |= {"archive": ["slow:0.01"], **({method: ["stall"]} if method != "archive" else {})}
         kaggle.served, calls = 0.0, kaggle.count(method)
         variables = {**environment, "TMPDIR": str(links)}
@@ -194,7 +193,7 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
         served = kaggle.served
         time.sleep(0.1)
         assert kaggle.served == served and (method == "archive" or is_or_becomes_empty(links))
-        if (tmp_path / "cache" / "flowers.json").exists():  # whenever the process was ended
+        if (tmp_path / "cache" / "flowers.zip").exists():  # whenever the process was ended
             assert is_complete(kaggle, tmp_path)
             shutil.rmtree(tmp_path / "cache")
     last = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -208,66 +207,3 @@ def test_an_invalid_slug_is_an_error(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
         competition_slug(text)
     assert competition_slug("kaggle.com/competitions/flowers/overview?x=1") == "flowers"
-
-
-# ONLY=...: one file or folder of a large competition.
-LARGE = {
-    "train.csv": b"id,label\na,0\n",
-    "train/a b.jpg": bytes(range(256)) * 40,
-    "train/deep/a b.jpg": b"another file of the same name",
-    "test/c.jpg": b"c" * 1000,
-}
-
-
-def fetch_some(client, pattern, folder):
-    chosen_files.fetch_some(client, "flowers", pattern, folder, lambda *_: None)
-
-
-def test_only_files_that_match_and_are_missing_or_of_another_size_are_downloaded(kaggle, client, tmp_path):
-    kaggle.contests["flowers"] = Contest(LARGE)
-    for _ in range(2):
-        fetch_some(client, "train/", tmp_path)
-        assert files_below(tmp_path) == {name: LARGE[name] for name in ("train/a b.jpg", "train/deep/a b.jpg")}
-        assert kaggle.count("file") == 2 and kaggle.count("DownloadDataFiles") == 0
-    (tmp_path / "train" / "a b.jpg").write_bytes(b"a part")
-    fetch_some(client, "*.jpg", tmp_path)
-    sent = [headers["name"] for name, headers in kaggle.calls if name == "file"]
-    assert sent[2:] == ["train/a b.jpg", "test/c.jpg"]
-    assert files_below(tmp_path).items() <= LARGE.items()
-
-
-@pytest.mark.parametrize("wrong", ["another file under the same ETag", "damaged on the disk"])
-def test_a_part_that_does_not_belong_to_the_rest_is_detected(kaggle, client, tmp_path, wrong):
-    first, second = (random.Random(seed).randbytes(1_000_000) for seed in (0, 1))
-    kaggle.contests["flowers"] = Contest({"big": first})
-    kaggle.etag = '"the same"' if "ETag" in wrong else ""  # with it the storage sends no MD5
-    kaggle.faults["file"] = ["cut"]
-    with pytest.raises(KaggleError):
-        fetch_some(with_policy(client, max_attempts=1), "big", tmp_path)
-    if "ETag" in wrong:
-        kaggle.contests["flowers"] = Contest({"big": second})
-    else:
-        with (tmp_path / "big.part").open("r+b") as part:
-            part.write(b"damaged")
-    fetch_some(client, "big", tmp_path)
-    assert files_below(tmp_path) == kaggle.contests["flowers"].files
-
-
-def test_a_file_that_is_sent_as_a_zip_is_unpacked(kaggle, client, tmp_path):
-    kaggle.contests["flowers"] = Contest(LARGE, sent_as_zip=("train/a b.jpg",))
-    fetch_some(client, "train/a b.jpg", tmp_path)
-    assert [(p.name, p.read_bytes()) for p in (tmp_path / "train").iterdir()] == [("a b.jpg", LARGE["train/a b.jpg"])]
-
-
-@pytest.mark.parametrize(
-    ("listed", "message"),
-    [
-        ({"test/c.jpg": 999}, "c.jpg has 1000 of 999 listed bytes"),
-        *(({name: 5}, "a name that leaves the folder") for name in ("../evil", "/etc/evil", "a\\..\\evil")),
-    ],
-)
-def test_another_size_than_listed_and_a_name_outside_the_folder_are_errors(kaggle, client, tmp_path, listed, message):
-    kaggle.contests["flowers"] = Contest(LARGE, listed=listed)
-    with pytest.raises(UserError, match=message):
-        fetch_some(client, "*", tmp_path / "only")
-    assert files_below(tmp_path / "only") == {}

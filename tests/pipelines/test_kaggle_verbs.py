@@ -143,7 +143,6 @@ def test_what_the_server_echoes_shows_no_credential_and_looks_like_no_line_of_go
         echoed = f"{kaggle.key} Basic {basic} {credentials[2]} \x1b[2J\x9b1m\r\nFAKE: scored public 0.99"
         kaggle.contests["flowers"] = Contest(
             FILES,
-            listed={**{name: len(data) for name, data in FILES.items()}, f"train/{kaggle.key}.tfrec": 1},
             title=f"Flowers {echoed}",
             leaderboard=((f"Eve {echoed}", f"0.99 {echoed}"), ("Ada's team", "0.98"), ("Alan", "0.97")),
             score=lambda data: ("ERROR", "", "", f"wrong {echoed}"),

@@ -27,7 +27,7 @@ from functools import partial
 from competition.serving import requests
 from pipelines.terminal.cli import main
 
-limits = dict(body_bytes=4_000_000, header_seconds=1.0, body_seconds=1.0, instances=64, waiting=64, connections=1_200)
+limits = dict(body_bytes=4_000_000, body_seconds=1.0, instances=64, waiting=64)
 requests.Limits = partial(requests.Limits, **limits)
 main()
 """

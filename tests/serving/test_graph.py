@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,16 +10,14 @@ import tensorflow as tf
 from builders import member, pixels_of
 
 from competition.config.params import Head, Member
-from competition.ensemble.blend import STACKED, Blend
+from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
-from competition.ensemble.mixing import MEAN_OF
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.serving.graph import ExportedChain, load_model
-from competition.serving.model_card import averaging_sentence
 from competition.serving.served_models import Selection
-from competition.serving.writing import _onnx
+from competition.serving.writing import onnx_model
 from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
 from competition.training.features import feature_network
@@ -95,22 +92,22 @@ def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> C
     return replace(chain, decision=replace(chain.decision, offsets=tuple((-np.log(probs).mean(0)).tolist())))
 
 
-def graph_of_chain(chain: Chain, members, weights, predictions) -> tuple[object, list[tf.TensorSpec]]:
-    """(function of the exported graph, its inputs), after both outputs were compared with the chain's."""
-    selected = Selection("blend", "the blend", chain, members, weights, {}, True)
-    function, specs = ExportedChain(selected, CLASSES, "squash").numbers()
-    outputs = function(*(tf.constant(pixels(size)) for size in selected.sizes))
+def exported_chain(chain: Chain, members, weights, predictions) -> ExportedChain:
+    """The exported chain, after both outputs were compared with those of `chain`."""
+    selected = Selection("the blend", chain, members, weights, {}, True)
+    exported = ExportedChain(selected, len(CLASSES))
+    outputs = exported.predict([tf.constant(pixels(size)) for size in selected.sizes])
     probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
     np.testing.assert_array_equal(outputs["class_id"], labels)
-    return function, specs
+    return exported
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
     chain = with_fitted_rule(CHAINS[name], predictions)
     members = {name: MEMBERS[name] for name in chain.used_views()}
-    graph_of_chain(chain, members, {name: weights[name] for name in members}, predictions)
+    exported_chain(chain, members, {name: weights[name] for name in members}, predictions)
     probs, labels = apply_chain(chain, predictions)
     assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing
     assert (chain.decision == ARGMAX) == bool((labels == probs.argmax(1)).all())  # a rule changes some label
@@ -129,9 +126,10 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
     ones = dict.fromkeys(members, 1.0)
     chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     predictions = {name: predicted(each, files[name], tuple(policy)) for name, each in members.items()}
-    function, specs = graph_of_chain(chain, members, files, predictions)
+    exported = exported_chain(chain, members, files, predictions)
+    function = tf.function(exported.predict_with_features, autograph=False)
     # Two views, and the features that are returned: not times the members and the fold models.
-    operations = [one.type for one in function.get_concrete_function(*specs).graph.get_operations()]
+    operations = [one.type for one in function.get_concrete_function(*exported.inputs.values()).graph.get_operations()]
     convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in network.layers)
     assert convolutions and operations.count("Conv2D") == 3 * convolutions
 
@@ -156,18 +154,8 @@ def test_the_constants_of_a_position_embedding_are_no_inputs_of_the_onnx_file() 
     function = tf.function(lambda images: network(tf.cast(images, tf.float32)), autograph=False)
     spec = tf.TensorSpec((None, 16, 16, 3), tf.uint8, "images")
     onnxruntime = pytest.importorskip("onnxruntime", reason="goldfold[onnx] is not installed")
-    session = onnxruntime.InferenceSession(_onnx(SimpleNamespace(numbers=lambda: (function, [spec]))))
+    session = onnxruntime.InferenceSession(onnx_model(function, [spec]))
     assert [each.name for each in session.get_inputs()] == ["images"]
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype(np.uint8)
     (output,) = session.run(None, {"images": pixels})
     np.testing.assert_allclose(output, function(pixels), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("mixing", sorted({*STACKED.values(), *MEAN_OF.values()}))
-def test_the_card_says_how_members_are_mixed_for_every_kind_of_blend(mixing: str) -> None:
-    chain = SimpleNamespace(
-        policies={"a": {"identity": 1.0}, "b": {"identity": 1.0}}, blend=Blend("equal", mixing, {"a": 0.5, "b": 0.5})
-    )
-    selection = SimpleNamespace(chain=chain, members={"a": None, "b": None}, digests={"a": ["1"], "b": ["2"]})
-    sentence = averaging_sentence(selection)
-    assert "mixed by the weighted " in sentence and "blend method: equal" in sentence

@@ -42,7 +42,7 @@ def test_what_is_no_list_of_images_is_refused() -> None:
 
 
 LABELS = np.arange(30) % 3
-PIXELS = pixels_of(LABELS, seed=1, size=32)
+PIXELS = pixels_of(LABELS, seed=1, size=16)
 ROWS = pd.DataFrame({"id": [f"i{n}" for n in range(30)], "label": LABELS, "problem": [""] * 29 + ["damaged"]})
 
 

@@ -100,9 +100,9 @@ def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(outcome
     expected = weights.pop("probabilities")
     save_arrays(tmp_path / "weights.npz", weights)
     chain = Chain("macro_f1", {"m": {"identity": 1.0}}, Blend("best", "mean", {"m": 1.0}), ARGMAX)
-    selection = Selection("m", "m", chain, {"m": EXPORTED}, {"m": {0: tmp_path / "weights.npz"}}, {}, False)
-    function, _ = ExportedChain(selection, [f"{n}" for n in range(CLASSES)], "squash").numbers()
-    np.testing.assert_allclose(function(pictures()[0])["probabilities"], expected, rtol=0, atol=CLOSE)
+    selection = Selection("m", chain, {"m": EXPORTED}, {"m": {0: tmp_path / "weights.npz"}}, {}, False)
+    chain = ExportedChain(selection, CLASSES)
+    np.testing.assert_allclose(chain.predict([pictures()[0]])["probabilities"], expected, rtol=0, atol=CLOSE)
     assert expected.std() > 0.05  # a constant answer would prove nothing
 
 
