@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
-from competition.ensemble.external_predictions import stored_ids
-from competition.files.manifest import display_path, files_intact, read_manifest
+from competition.files.manifest import files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
@@ -16,7 +14,6 @@ from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import (
     Run,
-    blended_external,
     changes_between,
     honest_scores,
     runs_in_use,
@@ -29,7 +26,6 @@ from competition.workspace.scores import held_out_score, trivial_text
 from competition.workspace.workspace import Workspace
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
-EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
 TUNED_NOTE = "† rows that chose the run's hyperparameters are among them: optimistic."
 NOTE = f"honest: of all rows together that chose nothing, where a blend computed it; held-out is a mean over folds. {TUNED_NOTE}"
@@ -79,31 +75,6 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
                 ", ".join(dict.fromkeys(files)) or "-",
             ]
         )
-    return rows
-
-
-def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]:
-    """One row of EXTERNAL_COLUMNS for each of these members whose predictions were made elsewhere.
-
-    * marks those that the blend mixes. Whether the files hold probabilities is checked by the blend.
-    """
-    prepared, rows = workspace.prepared, []
-    for name in names:
-        external = workspace.params.external[name]
-        files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        cells = []
-        for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown
-            ids, missing = prepared.part(part)["id"].to_numpy(str), [file for file in of_part if not file.is_file()]
-            if not of_part or missing:
-                cells.append(f"{missing[0].name} was not found" if missing else "no file")
-                continue
-            try:
-                stored = [np.isin(ids, stored_ids(file, prepared.competition.classes)) for file in of_part]
-                cells.append(f"{np.logical_and.reduce(stored).sum():,} of {len(ids):,}")
-            except UserError:
-                cells.append("unreadable")
-        paths = ", ".join(display_path(file) for part in files.values() for file in part)
-        rows.append([f"{name}{' *' if name in blended_external(workspace.params) else ''}", *cells, paths])
     return rows
 
 

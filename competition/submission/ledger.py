@@ -44,7 +44,6 @@ class Entry:
     partial: str  # "" = all fold models took part, else their share, e.g. "4of5"
     made: str  # UTC, ISO 8601
     oof_digest: str = ""  # of ids and labels of the rows that the blend was fitted on
-    trials: int = 0  # finished tuning trials of all members
     expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = no test rows
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
     runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits

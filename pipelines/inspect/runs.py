@@ -1,8 +1,7 @@
-"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
-members that were trained elsewhere, with their files."""
+"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
 
 from competition.config.errors import UserError
-from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, FEATURES_NOTE, NOTE, external_rows, run_rows
+from competition.report.runs import COLUMNS, FEATURES_NOTE, NOTE, run_rows
 from competition.workspace.runs import stored_runs
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import table_lines
@@ -12,7 +11,7 @@ FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
 
 
 def run(job: Job) -> None:
-    """members/*/*/, blend/, submissions/ledger.jsonl, external predictions -> tables on the screen"""
+    """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
     member = job.options.member
     known = {*job.params.members, *job.params.external, *(one.name for one in stored_runs(job.work))}
     if member and member not in known:
@@ -40,7 +39,4 @@ def run(job: Job) -> None:
     elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
     if external:
-        job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job.workspace, external), indent=0))
-        job.echo(
-            "runs: external members were trained elsewhere; * = in the blend; rows: predicted ones of those in the index"
-        )
+        job.echo(f"runs: trained elsewhere, without runs: {', '.join(external)}")
