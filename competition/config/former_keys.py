@@ -5,5 +5,6 @@ from typing import Any
 # Block -> removed parameter -> the default that it had, which results were made with.
 REMOVED: dict[str, dict[str, Any]] = {
     "train": {"loop": "auto", "rand_augment": 0, "trivial_augment": False},
+    "tune": {"objectives": "score", "patience": 0, "trained_on": "tune_folds"},
     "policy": {"seconds_limit": 0.0, "same_below": 1.0e-6},
 }

@@ -163,15 +163,13 @@ class Dimension(Block):
 class Tune(Block):
     trials: Count
     hours: NonNegative
-    patience: Count
     members: tuple[str, ...]
     folds: tuple[Count, ...]
-    trained_on: Literal["tune_folds", "all_folds"]
     confirm_seeds: Annotated[int, Field(ge=1, le=100)]
     seed: Count
     sampler: Literal["tpe", "gp", "cmaes", "random", "grid"]
-    pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
-    warm_start: tuple[str, ...]
+    pruner: Literal["none", "median", "percentile", "asha", "hyperband"]
+    warm_start: tuple[Literal["earlier", "family"], ...]
     storage: str = field(repr=False, metadata=SECRET)  # a URL may hold a password
     heartbeat: AboveZero
     retries: Count

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
+from competition.config.errors import InvalidParameter, Key, did_you_mean
 from competition.config.former_keys import REMOVED
 from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Member, Params
 from competition.config.plugins import active
@@ -170,17 +170,11 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     if not tune.search:
         yield ("tune", "search"), "{} was found; at least one parameter to search was expected"
     yield from _fold_problems(folds, tune.folds, params)
-    if tune.folds and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+    if tune.folds and len(set(tune.folds)) < 2:
         yield (
             folds,
-            f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
-            "scored on each of them but the last and trained on the others",
-        )
-    if tune.pruner == "wilcoxon" and 0 < len(tune.folds) < 5:
-        yield (
-            ("tune", "pruner"),
-            f"wilcoxon was found, and tune.folds has {counted(len(tune.folds), 'fold')}; its test can reject a trial after four scored "
-            "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
+            f"{list(tune.folds)} was found; two folds or more were expected, because a trial is scored on each of them but the last and "
+            "trained on the others",
         )
     for name, member in params.members.items():
         if not member.teacher and (not tune.members or name in tune.members):

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import ceil, isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,7 @@ from competition.report.svg import Chart, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, plus_minus
 from competition.tuning.choice import format_value, format_values, origin_of
 from competition.tuning.storage import open_storage
-from competition.workspace.studies import read_result, used_study
+from competition.workspace.studies import FinishedStudy, used_study
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -43,19 +42,19 @@ def tuning_section(workspace: Workspace) -> Section | None:
         return None
     blocks: list[Block] = []
     for name in workspace.params.members:
-        if (result := used_study(workspace, name)) is not None:
-            blocks += _member_blocks(name, result, workspace.params, workspace.prepared.competition.metric)
+        if (study := used_study(workspace, name)) is not None:
+            blocks += _member_blocks(name, study, workspace.params, workspace.prepared.competition.metric)
     if not blocks:
         text = "No study of this data and these members: their own values are used. "
         blocks = [Text([text + "`make tune` searches, with tune.trials above 0."])]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
-def _member_blocks(name: str, result: Path, params: Params, metric: str) -> list[Block]:
+def _member_blocks(name: str, finished: FinishedStudy, params: Params, metric: str) -> list[Block]:
     import optuna
 
-    best, sign = read_result(result), metric_named(metric).sign
-    study, journal = None, result.with_name("study.log")
+    best, sign = finished.result, metric_named(metric).sign
+    study, journal = None, finished.folder.with_name(best["study"]) / "study.log"
     if params.tune.storage or journal.is_file():
         with suppress(KeyError, UserError):  # no such study, or no such database
             study = optuna.load_study(study_name=best["study"], storage=open_storage(params.tune.storage, journal))

@@ -24,8 +24,6 @@ REDUCTION = 3  # asha, hyperband: a third of the trials goes on at each rung, wi
 STARTUP_TRIALS = 5  # trials before the sampler learns
 UNPRUNED_TRIALS = 3  # first trials that median and percentile do not prune
 GOES_ON = 67.0  # percentile: percent of the trials that go on at each report, from the first one on
-# An exact sign-rank test of n folds has p-values down to 2^-n: .0625 after four folds, the first below this limit.
-WILCOXON_P = 0.1
 PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
 SAMPLERS: dict[str, Callable[..., samplers.BaseSampler]] = {  # name -> function of the seed
     "tpe": partial(
@@ -36,14 +34,13 @@ SAMPLERS: dict[str, Callable[..., samplers.BaseSampler]] = {  # name -> function
     "random": samplers.RandomSampler,
     "grid": samplers.RandomSampler,  # the points of the grid are those of the first trials
 }
-# Of scores reported at 0 to FULL percent of a trial; wilcoxon: at the number of a fold.
+# Of scores reported at 0 to FULL percent of a trial.
 PRUNERS: dict[str, Callable[[], pruners.BasePruner]] = {
     "none": pruners.NopPruner,
     "median": partial(pruners.MedianPruner, n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG),
     "percentile": partial(pruners.PercentilePruner, GOES_ON, n_startup_trials=UNPRUNED_TRIALS),
     "asha": partial(pruners.SuccessiveHalvingPruner, min_resource=FIRST_RUNG, reduction_factor=REDUCTION),
     "hyperband": partial(pruners.HyperbandPruner, FIRST_RUNG, FULL, REDUCTION),
-    "wilcoxon": partial(pruners.WilcoxonPruner, p_threshold=WILCOXON_P),
 }
 
 
