@@ -148,7 +148,7 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(
     assert (files.oof, files.test) == (str(ROOT / "a" / "oof.npz"), ("/b/test.npz",))
     with pytest.raises(
         UserError,
-        match=r'^estimator\("torch"\): trained elsewhere, so no model of it is here; members with models are slim',
+        match=r"^MEMBER=torch: trained elsewhere, so no model of it is here; members with models are slim",
     ):
         elsewhere.estimator("torch")
     with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):

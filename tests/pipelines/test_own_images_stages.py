@@ -146,7 +146,7 @@ def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(externa
     workspace.here("blend", sets=sets.format(tmp_path, 1))
     assert stored_blends(workspace.work)[0][0] != first == current_blend(workspace.job().workspace)
     workspace.here("report", sets=sets.format(tmp_path, 2))
-    assert "The blend has other predictions of torch, or another digest of their folds, than" in workspace.page
+    assert "The blend has other members, fold models or predictions than " in workspace.page
 
 
 def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:
