@@ -5,12 +5,10 @@ import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from optuna import pruners, samplers
-from optuna.distributions import BaseDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from competition.config.errors import UserError
 from competition.config.search_space import Values
@@ -44,7 +42,7 @@ PRUNERS: dict[str, Callable[[], pruners.BasePruner]] = {
 }
 
 
-class SeededByNumber(samplers.BaseSampler):
+class SeededByNumber(samplers.PartialFixedSampler):
     """A sampler whose draws depend on the seed and the number of the trial, not on the process that draws.
 
     With one seed for all processes, workers and resumed studies would draw the same points again.
@@ -54,7 +52,6 @@ class SeededByNumber(samplers.BaseSampler):
 
     def __init__(self, name: str, seed: int, points: Sequence[Values] = ()) -> None:
         self._name, self._seed, self._points = name, seed, points
-        self._sampler: samplers.BaseSampler = samplers.RandomSampler()
         if package := PACKAGES.get(name):
             try:
                 importlib.import_module(package)
@@ -66,25 +63,9 @@ class SeededByNumber(samplers.BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         number = origin_of(trial)
+        point = self._points[number] if number < len(self._points) else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # samplers and options that are experimental
-            self._sampler = SAMPLERS[self._name](seed=zlib.crc32(f"{self._seed}/{number}".encode()))
-            if number < len(self._points):
-                self._sampler = samplers.PartialFixedSampler(dict(self._points[number]), self._sampler)
-        self._sampler.before_trial(study, trial)
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._sampler.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self._sampler.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> object:
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        self._sampler.after_trial(study, trial, state, values)
+            sampler = SAMPLERS[self._name](seed=zlib.crc32(f"{self._seed}/{number}".encode()))
+            super().__init__(dict(point), sampler)  # of this trial
+        super().before_trial(study, trial)
