@@ -106,8 +106,7 @@ class Metric:
                 output = np.eye(classes)[output]  # labels as certain probabilities
             return float(self.evaluate_weighted(labels, output, None))
         classes = output.shape[1] if output.ndim == 2 else classes
-        if classes is None:
-            raise ValueError("expected the number of classes with labels")
+        assert classes is not None, "expected the number of classes with labels"
         predicted = output.argmax(1) if output.ndim == 2 else output
         return float(self.evaluate_counts(count_labels(labels, predicted, classes)))
 
@@ -149,8 +148,6 @@ def default_labels(output: np.ndarray, target: TargetKind) -> np.ndarray:
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
     """Label counts of one or several sets of predictions.  labels: (N,) int.  predicted: (..., N) int in 0..classes-1."""
-    if predicted.shape[-1] != len(labels):
-        raise UserError(f"expected one prediction per label, found {predicted.shape[-1]} for {len(labels)}")
     leading = predicted.shape[:-1]
     sets = int(np.prod(leading, dtype=np.int64))
     flat = predicted.reshape(sets, len(labels))

@@ -88,11 +88,6 @@ def fold_names(folds: Sequence[ExcludedFolds]) -> str:
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
 
 
-def export_path(work: Path, name: str) -> Path:
-    """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
-    return work / "export" / name / "manifest.json"
-
-
 def training_parts(member: Member) -> tuple[str, ...]:
     """Parts of the index whose images a member is trained on."""
     return ("train", "external") if member.external else ("train",)
@@ -157,11 +152,6 @@ def blend_blocks(params: Params) -> dict[str, Any]:
     return blocks
 
 
-def blended_names(params: Params) -> set[str]:
-    """Names of the members that `make blend` blends."""
-    return set(params.blend.members or (*params.members, *params.external))
-
-
 def external_digests(external: ExternalFiles) -> dict[str, str]:
     """Digests of the files of a member with external predictions, as they are now; "" for one that is missing."""
     files = {"oof": [external.oof], "test": external.test}
@@ -190,5 +180,5 @@ def set_newest_blend(folder: Path) -> None:
 
 def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:
     """The parameter file of the budget that made these members; None if `params` names them all, or no budget ran."""
-    path = work / BUDGET_FILE
-    return path if path.is_file() and not set(members) <= blended_names(params) else None
+    path, named = work / BUDGET_FILE, params.blend.members or (*params.members, *params.external)
+    return path if path.is_file() and not set(members) <= set(named) else None

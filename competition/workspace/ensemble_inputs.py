@@ -66,10 +66,7 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
                 raise UserError(f"members.{name}.predictions.{part}: {Path(file).absolute()} is no file; {expected}")
         sources[name] = external_digests(external)
     if missing and not allow_partial:
-        external_names = blended_external(params)
-        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
-        names = ", ".join(missing[:5])
-        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
+        raise UserError(f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them")
     return {name: digests for name, digests in sources.items() if digests}
 
 

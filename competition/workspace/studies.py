@@ -69,11 +69,6 @@ def network_dependencies(network: Member) -> dict[str, Any]:
     }
 
 
-def network_digest(network: Member) -> str:
-    """Equal for two members whose networks give the same features of an image."""
-    return digest_of(network_dependencies(network))
-
-
 def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
     """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
 

@@ -21,7 +21,6 @@ from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.current_blend import current_blend
-from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
@@ -45,7 +44,7 @@ def run(job: Job) -> None:
     folds = selected_folds(job) if job.options.fold else []
     selection = select(job.workspace, member, folds)
     formats = selected_formats(job.options.format)
-    manifest_path = export_path(job.work, selection.name)
+    manifest_path = job.path("export", selection.name, "manifest.json")
     depends = {
         "data": prepared.digest,
         "fit": job.params.prepare.fit,
@@ -83,7 +82,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     from competition.serving.graph import ExportedChain
     from competition.serving.writing import write_formats
 
-    folder, fit = export_path(job.work, selection.name).parent, job.params.prepare.fit
+    folder, fit = job.path("export", selection.name), job.params.prepare.fit
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")

@@ -8,7 +8,6 @@ from competition.config.errors import UserError, how_to_install
 from competition.serving.bundle import CARD, Bundle, load_bundle
 from competition.serving.served_models import export_name, select
 from competition.training.backend import is_installed
-from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
@@ -19,7 +18,7 @@ PACKAGES = ("starlette", "python-multipart", "uvicorn")
 def run(job: Job) -> None:
     """export/<name>/ -> a server, until SIGTERM or Ctrl-C"""
     folds = selected_folds(job) if job.options.fold else []
-    manifest = export_path(job.work, export_name(job.options.member, folds))
+    manifest = job.path("export", export_name(job.options.member, folds), "manifest.json")
     folder = manifest.parent
     if not manifest.is_file():
         others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
