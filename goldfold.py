@@ -14,13 +14,10 @@ trains and writes, by these stages. TensorFlow is imported when a model is neede
 import json
 import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["Project", "UserError", "fit", "open"]
 BLEND = "blend"
 ROOT = Path(__file__).resolve().parent
-NEXT_CALL = re.compile(r"\bgoldfold (\w[\w-]*)")
 
 
 def open(
@@ -76,8 +72,7 @@ def open(
     file = Path(params).expanduser()
     if not file.exists() and (ROOT / file).exists():
         file = ROOT / file
-    with _in_words_of_python():
-        values = validate_params(load_params(file, sets))
+    values = validate_params(load_params(file, sets))
     # The paths of external predictions are from the folder of the project, whatever the current one is.
     external = {
         name: replace(one, oof=str(ROOT / one.oof), test=tuple(str(ROOT / path) for path in one.test))
@@ -110,8 +105,6 @@ def fit(source: str | Path, overrides: str = "", *, hours: float = 0.5, work: st
     options = [*folders, "--hours", repr(float(hours)), *(["--set", overrides] if overrides else [])]
     command = [sys.executable, "-m", "pipelines", "download", "+", "train", "+", "predict", *options]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    executable = shutil.which("goldfold") or shutil.which("goldfold", path=str(Path(sys.executable).parent))
-    program = [executable] if executable else [sys.executable, "-m", "pipelines"]
     process = subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -124,35 +117,11 @@ def fit(source: str | Path, overrides: str = "", *, hours: float = 0.5, work: st
     last = ""
     for line in process.stdout:  # a notebook shows what this process prints, and nothing of its children
         last = line.strip() or last
-        if line.startswith("next: "):
-            line = NEXT_CALL.sub(lambda call: shlex.join([*program, call[1], *folders[2:]]), line)
-        print(line, end="", flush=True)
+        if not line.startswith("next: "):  # a command, which would need the same folders
+            print(line, end="", flush=True)
     if process.wait():
         raise UserError(last.removeprefix("goldfold: ").replace("--set ", "overrides="))
     return open(work / name / BUDGET_FILE, work=work)
-
-
-@contextmanager
-def _in_words_of_python(file: Path | None = None, with_parameters: Callable[[str], str] = str) -> Iterator[None]:
-    """A UserError of the block with the calls of this file for variables of make: MEMBER=cnn is estimator("cnn").
-
-    file: of the parameters that are open.  with_parameters: adds them to commands of make.
-    """
-    calls = {"MEMBER": "estimator", "PARAMS": "goldfold.open"}
-    try:
-        yield
-    except UserError as error:
-        # Commands of make stay: they are to be run outside of Python.
-        words = r"`[^`]*`|\b(MEMBER|PARAMS)=([^\s`,;:]+)"
-        text = re.sub(words, lambda match: f'{calls[match[1]]}("{match[2]}")' if match[1] else match[0], str(error))
-
-        # A blend that a command with SET makes is opened with the same overrides.
-        def with_call(match: re.Match[str]) -> str:
-            return f'{match[0]} and goldfold.open("{file}", "{match[1]}")'
-
-        raise UserError(
-            with_parameters(re.sub(r'`make blend SET="([^"]*)"`', with_call, text) if file else text)
-        ) from None
 
 
 class Project:
@@ -281,8 +250,7 @@ class Project:
         predictions of a model that is not here.
         """
         encoded = read_new_images(images)
-        with _in_words_of_python(self._file, self._with_params):
-            probs, decided = self._predictor.predict(encoded)
+        probs, decided = self._predictor.predict(encoded)
         return self._table(pd.Index(encoded.names, name="image"), {}, decided, probs)
 
     def estimator(self, member: str = BLEND) -> "ImageClassifier | ImageRegressor":
@@ -293,8 +261,7 @@ class Project:
         if member != BLEND:
             self._only(member)
         name = "" if member == BLEND else member
-        with _in_words_of_python(self._file, self._with_params):
-            select(self._predictor.workspace, name)  # raises UserError
+        select(self._predictor.workspace, name)  # raises UserError
         from competition.serving.estimator import ImageClassifier, ImageRegressor
 
         competition = self._prepared.competition

@@ -81,7 +81,7 @@ def test_scores_are_those_of_the_blend_of_the_stated_overrides_or_a_warning_says
     command = r"`make blend PARAMS=\S+ SET=\"policy.method=mean\"` makes it again"
     with pytest.warns(UserWarning, match=rf"made with other parameters \(.*policy.method: greedy -> mean.*{command}"):
         assert opened(strong, "policy.method=mean").scores().loc["blend", "score"] == of_overrides[""]
-    with pytest.warns(UserWarning, match="other fold models or predictions of slim"):
+    with pytest.warns(UserWarning, match="other members, fold models or predictions than .* has now: slim"):
         opened(strong, "members.slim.train.epochs=21").oof()
 
 
@@ -148,7 +148,7 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(
     assert (files.oof, files.test) == (str(ROOT / "a" / "oof.npz"), ("/b/test.npz",))
     with pytest.raises(
         UserError,
-        match=r'^estimator\("torch"\): trained elsewhere, so no model of it is here; members with models are slim',
+        match=r"^MEMBER=torch: trained elsewhere, so no model of it is here; members with models are slim",
     ):
         elsewhere.estimator("torch")
     with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):

@@ -33,7 +33,6 @@ WEAK_LOSS = 0.35
 # With a still larger share the first layers are trained at lower rates: turned photos score .22 at one rate and .46 so, but letters .70
 # and .66, textures .76 and .68.
 LITTLE_LOSS = 0.8
-NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
 HUB_HOST = "www.kaggle.com"  # of KerasHub
 CANDIDATES = ("linear", "rbf", "mlp", "tuned")  # of a network, called <network>-<candidate>
@@ -77,13 +76,6 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
         lines = TypeAdapter(list[Line]).validate_python(tree.get("candidates"))
         if not lines:
             return []
-        names = [line.name for line in lines]
-        for number, line in enumerate(lines):
-            place = f"{path}: candidates.{number}"
-            if line.name in names[:number]:
-                raise UserError(f"{place}.name: two candidates are called {line.name}; rename one")
-            if surplus := [key for key in NOT_OF_A_NETWORK if key in line.member]:
-                raise UserError(f"{place}.member: {surplus[0]} was found where a network was expected; remove it")
         complete = file_tree(with_members(replace(params, external={}), {}, ()))
         members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
     except ValidationError as error:

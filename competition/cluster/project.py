@@ -31,8 +31,8 @@ def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:
-    """Relative path -> local file of the initial weights and, if is_tuning, of what a study reads: warm starts and the
-    weights that it searches.
+    """Relative path -> local file of the initial weights and, if is_tuning, of the
+    weights that a study searches.
 
     A process on a machine starts in the folder of these files, because their paths are parameters.
     Raises UserError for files outside the project's folder.
@@ -41,9 +41,7 @@ def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) 
     local = [file for files in folders.values() for file in files]
     if is_tuning:
         weights = params.tune.search["weights"].choices if "weights" in params.tune.search else ()
-        keys = dict.fromkeys(params.tune.warm_start, "tune.warm_start")
-        keys |= dict.fromkeys(map(str, weights), "tune.search.weights")
-        paths = [Path(project_path(entry, key)) for entry, key in keys.items() if Path(entry).exists()]
+        paths = [Path(project_path(str(one), "tune.search.weights")) for one in weights if Path(str(one)).exists()]
         local += [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     return {file.as_posix(): file for file in local}
 

@@ -19,6 +19,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 # Block -> parameter that was removed -> the default that it had, which results were made with.
 REMOVED: dict[str, dict[str, Any]] = {
     "train": {"loop": "auto", "rand_augment": 0, "trivial_augment": False},
+    "tune": {"objectives": "score", "patience": 0, "trained_on": "tune_folds"},
     "policy": {"seconds_limit": 0.0, "same_below": 1.0e-6},
 }
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
@@ -168,15 +169,13 @@ class Dimension(Block):
 class Tune(Block):
     trials: Count
     hours: NonNegative
-    patience: Count
     members: tuple[str, ...]
     folds: tuple[Count, ...]
-    trained_on: Literal["tune_folds", "all_folds"]
     confirm_seeds: Annotated[int, Field(ge=1, le=100)]
     seed: Count
     sampler: Literal["tpe", "gp", "cmaes", "random", "grid"]
-    pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
-    warm_start: tuple[str, ...]
+    pruner: Literal["none", "median", "percentile", "asha", "hyperband"]
+    warm_start: tuple[Literal["earlier", "family"], ...]
     storage: str = field(repr=False, metadata=SECRET)  # a URL may hold a password
     heartbeat: AboveZero
     retries: Count

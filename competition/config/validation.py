@@ -164,11 +164,11 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     if not tune.search:
         yield ("tune", "search"), "{} was found; at least one parameter to search was expected"
     yield from _fold_problems(folds, tune.folds, params)
-    if tune.folds and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+    if tune.folds and len(set(tune.folds)) < 2:
         yield (
             folds,
-            f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
-            "scored on each of them but the last and trained on the others",
+            f"{list(tune.folds)} was found; two folds or more were expected, because a trial is scored on each of them but the last and "
+            "trained on the others",
         )
     for name, member in params.members.items():
         if not member.teacher and (not tune.members or name in tune.members):

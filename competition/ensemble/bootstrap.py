@@ -15,7 +15,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from competition.config.errors import UserError
 from competition.ensemble.metrics import Metric, default_labels
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
@@ -95,9 +94,6 @@ def resampled(
     rows: None = N rows, stratified by label; n = n rows drawn from all (a leaderboard).
     replace: False = each row at most once, for n up to the number of rows.
     """
-    for output in outputs:
-        if len(output) != len(labels):
-            raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
     metric, classes = evaluation.metric, evaluation.classes
     resamples = evaluation.resamples
     if metric.by_rows:  # each costs a call of the user's function

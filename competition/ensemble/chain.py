@@ -34,10 +34,6 @@ class Chain:
     blend: Blend
     decision: Decision
 
-    def used_views(self) -> dict[str, list[str]]:
-        """Member -> views with a weight, which must be predicted on test rows; only members with a weight."""
-        return {name: list(self.policies[name]) for name in self.blend.used}
-
     @staticmethod
     def load(path: Path) -> "Chain":
         try:
@@ -55,7 +51,7 @@ def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = No
 
     rows: row numbers; None = all rows, in the order of the ids.  Zero-weight members may be missing.
     """
-    used = {name: members[name] for name in chain.blend.used if name in members}
+    used = {name: members[name] for name in chain.blend.used}
     check_aligned(used)
     count, _, classes = next(iter(used.values())).probs.shape
     rows = np.arange(count) if rows is None else rows
@@ -70,13 +66,10 @@ def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = No
 
 
 def check_aligned(members: MemberViews) -> None:
-    """Raise UserError if members have different ids or numbers of classes."""
+    """Raise UserError if members have other ids, or another order of them."""
     if not members:
         raise UserError("expected the predictions of at least one member, found none; run `make predict`")
     ids = next(iter(members.values())).ids
-    classes = {name: predictions.probs.shape[2] for name, predictions in members.items()}
-    if len(set(classes.values())) > 1:
-        raise UserError(f"members have different numbers of classes: {classes}; expected one number")
     for name, predictions in members.items():
         if not np.array_equal(predictions.ids, ids):
             raise UserError(f"member '{name}' has other ids, or another order; expected aligned members")

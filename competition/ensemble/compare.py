@@ -78,15 +78,14 @@ def seed_noise_of_difference(
 
 @dataclass(frozen=True)
 class Diversity:
-    """All arrays are in the order of `names`."""
+    """All values are in the order of `names`."""
 
     names: tuple[str, ...]
-    agreement: np.ndarray  # (M, M) share of rows with the same most probable class (multi-label: share of equal labels;
-    # regression: correlation of the values)
-    error_correlation: np.ndarray  # (M, M) Pearson correlation of the errors; nan for a member that is never wrong
-    score: np.ndarray  # (M,) of the member alone, greater is better
-    # (M,) score of the blend minus its score without the member, the other weights rescaled: 0 without a weight, nan if alone
-    worth: np.ndarray
+    # (M, M) share of rows with the same most probable class (multi-label: share of equal labels; regression: correlation of the values)
+    agreement: list[list[float]]
+    score: list[float]  # of the member alone, greater is better
+    # Score of the blend minus its score without the member, the other weights rescaled: 0 without a weight, None if alone.
+    worth: list[float | None]
 
 
 def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.ndarray, metric: Metric) -> Diversity:
@@ -94,31 +93,26 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
 
     labels: (n,) int, or as the metric's target says.  rows: (n,) int, the row numbers.
     """
-    names, weights = tuple(sorted(members)), chain.blend.weights
+    names, used, weights = tuple(sorted(members)), chain.blend.used, chain.blend.weights
 
     def probs_of(name: str) -> np.ndarray:
         return mix_views(members[name], chain.policies[name], rows)
 
+    def score_of(blended: Sequence[str]) -> float:
+        """The score of a blend of these members alone, whose weights keep their sum and their ratios."""
+        scale = sum(weights.values()) / sum(weights[name] for name in blended)
+        parts, scaled = map(probs_of, blended), [weights[name] * scale for name in blended]
+        return metric.evaluate(labels, mix(parts, scaled, chain.blend.mixing))
+
     if metric.target == "regression":
-        predicted = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
-        errors = predicted - labels
-    else:  # of a multi-label competition, every cell of (N, C) counts as a row
-        predicted = np.stack([default_labels(probs_of(name), metric.target).ravel() for name in names])
-        errors = (predicted != labels.ravel()).astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):  # nan for a member without a spread
-        agreement, error_correlation = (np.atleast_2d(np.corrcoef(values)) for values in (predicted, errors))
-    if metric.target != "regression":
+        values = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
+        agreement = np.nan_to_num(np.atleast_2d(np.corrcoef(values)))
+    else:
+        predicted = [default_labels(probs_of(name), metric.target) for name in names]
         agreement = np.array([[(a == b).mean() for b in predicted] for a in predicted])
-    used = chain.blend.used
-    blend_score = metric.evaluate(labels, mix(map(probs_of, used), map(weights.__getitem__, used), chain.blend.mixing))
-    scores = [metric.evaluate(labels, probs_of(name)) for name in names]
-    worth = np.zeros(len(names))
-    for number, name in enumerate(names):
+    blend_score, worth = score_of(used), list[float | None]()
+    for name in names:
         rest = [other for other in used if other != name]
-        if not rest:
-            worth[number] = np.nan
-        elif name in used:
-            scale = sum(weights.values()) / sum(weights[other] for other in rest)
-            without = mix(map(probs_of, rest), [weights[other] * scale for other in rest], chain.blend.mixing)
-            worth[number] = blend_score - metric.evaluate(labels, without)
-    return Diversity(names, agreement, error_correlation, np.array(scores), worth)
+        worth.append(0.0 if name not in used else blend_score - score_of(rest) if rest else None)
+    scores = [metric.evaluate(labels, probs_of(name)) for name in names]
+    return Diversity(names, agreement.tolist(), scores, worth)

@@ -1,8 +1,7 @@
 """Checks of external predictions: do the rows belong to their ids, and was each row predicted by a model that did not train on it?
 
-Shuffled ids or classes leave a file valid in form. Such predictions are no better than guessing (`guessing_notes`), better with
-another order of the columns (`order_notes`), or agree with another member on the training rows and not on the test rows
-(`agreement_notes`).
+Shuffled ids or classes leave a file valid in form. Such predictions are no better than guessing (`guessing_notes`), or agree with
+another member on the training rows and not on the test rows (`agreement_notes`).
 
 A model is more confident on rows that it was trained on (`leak_notes`; confidence: the probability of the most probable class).
 Averaging K fold models lowers the confidence, so the confidence on training rows, each predicted by one fold model, cannot be
@@ -36,7 +35,6 @@ OTHER_IDS = "probably belong to other ids"  # part of a note on test predictions
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported
 DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
-FOLD_ERRORS = 5.0  # standard errors by which a fold is worse than the others, where it is no better than guessing
 LARGEST_DROP = 0.2  # of the agreement; test rows that are harder than training rows explain smaller ones
 
 
@@ -98,82 +96,15 @@ def _mean(*models: np.ndarray) -> Mean:
     return Mean(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
 
-def guessing_notes(oof: ViewPredictions, labels: np.ndarray, folds: np.ndarray) -> list[str]:
-    """A note if the out-of-fold predictions are no better than always naming the most frequent class, or those of a fold
-    than classes drawn by chance.
-
-    labels, folds: (N,) int, of the same rows.
-    """
+def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
+    """A note if the out-of-fold predictions are no better than always naming the most frequent class.  labels: (N,) int."""
     accuracy = float((_classes(oof) == labels).mean())
     guessing = float(np.bincount(labels).max()) / len(labels)
     if accuracy > guessing + 2 * math.sqrt(guessing * (1 - guessing) / len(labels)):
-        return _fold_notes(_classes(oof), labels, folds)
+        return []
     return [
         f"its out-of-fold predictions are no better than guessing (accuracy {accuracy:.3f}; guessing: {guessing:.3f}); check that "
         "ids, rows and the order of the classes belong together"
-    ]
-
-
-def _fold_notes(classes: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> list[str]:
-    """A note for each fold whose classes agree with the labels as often as by chance, while those of the others agree better."""
-
-    def right(rows: np.ndarray) -> tuple[float, float]:
-        """(accuracy of these rows, accuracy if their classes were shuffled)"""
-        named, actual = (np.bincount(values[rows], minlength=most + 1) / rows.sum() for values in (classes, labels))
-        return float((classes == labels)[rows].mean()), float(named @ actual)
-
-    notes, most = [], max(classes.max(), labels.max())
-    for fold in np.unique(folds):
-        (accuracy, chance), (of_others, chance_of_others) = right(folds == fold), right(folds != fold)
-        # Cohen's kappa of the others, which the classes of this fold may make easier or harder; 1/4 is the largest variance.
-        expected = chance + (1 - chance) * (of_others - chance_of_others) / max(1 - chance_of_others, 1e-9)
-        rows = float((folds == fold).sum())
-        is_chance = accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / rows)
-        if is_chance and expected - accuracy > FOLD_ERRORS * math.sqrt(0.25 / rows):
-            notes.append(
-                f"its predictions of fold {fold} are no better than guessing (accuracy {accuracy:.3f}, in the other folds "
-                f"{of_others:.3f}); check that ids and rows of this fold belong together"
-            )
-    return notes
-
-
-def order_notes(oof: ViewPredictions, labels: np.ndarray, names: Sequence[str]) -> list[str]:
-    """A note if the columns of several classes are probably exchanged: an order of the columns that is chosen on half of the
-    rows of each class is right in clearly more of the others.
-
-    labels: (N,) int.  names: of the C classes.
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    given, predicted, half = np.arange(len(names)), _classes(oof), np.empty(len(labels), int)
-    for number in given:
-        half[labels == number] = np.arange((labels == number).sum()) % 2
-    tables, orders, gains = [], [], np.empty(len(labels))  # orders: class -> the column that holds it
-    for part in (0, 1):
-        table = np.zeros((len(names), len(names)))
-        np.add.at(table, (labels[half == part], predicted[half == part]), 1)
-        rows = np.maximum(table.sum(1), 1)
-        # A class keeps its column unless another one is better by about two standard errors of its share of right rows.
-        shares = table / rows[:, None] + np.diag(1 / np.sqrt(rows))
-        tables.append(table)
-        orders.append(linear_sum_assignment(shares, maximize=True)[1])
-        others = half != part
-        gains[others] = (predicted == orders[part][labels])[others] * 1.0 - (predicted == labels)[others]
-    order, table = orders[0], tables[0] + tables[1]
-    exchanged = np.flatnonzero((order == orders[1]) & (table[given, order] > table[given, given]))
-    # Whole exchanges only: grades that are all one too high are none.
-    while not np.isin(exchanged, order[exchanged]).all():
-        exchanged = exchanged[np.isin(exchanged, order[exchanged]) & np.isin(order[exchanged], exchanged)]
-    if not len(exchanged) or gains.mean() <= FOLD_ERRORS * gains.std() / math.sqrt(len(labels)):
-        return []
-    best = given.copy()
-    best[exchanged] = order[exchanged]
-    before, after = (float((predicted == columns[labels]).mean()) for columns in (given, best))
-    listed = [f"column {names[int(order[n])]!r} holds {names[n]!r}" for n in exchanged.tolist()]
-    more = f" and {len(listed) - 4:,} more" if len(listed) > 4 else ""
-    return [
-        f"its columns look exchanged: {', '.join(listed[:4])}{more}; with this order its accuracy would be {after:.3f} instead of "
-        f"{before:.3f}: check the order of the classes in its files"
     ]
 
 

@@ -7,7 +7,7 @@ one definition serves the plain score, the bootstrap and the greedy search, whic
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,15 +15,16 @@ from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
 from competition.ensemble.target_metrics import mean_log_likelihoods, weighted_mean
-from competition.ensemble.user_metric import Function, user_score
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
 TargetKind = Literal["single", "multi", "regression"]
 # Rules without parameters; half: labels of probability 0.5 or more.
 DEFAULT_RULES = {"single": "argmax", "multi": "half", "regression": "none"}
 Weights = np.ndarray | None  # (R, N) row weights of R resamples
+Function = Callable[[np.ndarray, np.ndarray], float]  # (labels, probs) -> a score; of the user
 RowScore = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (labels, output) -> (N,)
 WeightedScore = Callable[[np.ndarray, np.ndarray, Weights], np.ndarray]  # -> (R,), or a scalar without weights
+FEWEST_DEFINED = 0.5  # share of the resamples that must have a score by the user's metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,7 @@ class Metric:
                 output = np.eye(classes)[output]  # labels as certain probabilities
             return float(self.evaluate_weighted(labels, output, None))
         classes = output.shape[1] if output.ndim == 2 else classes
-        if classes is None:
-            raise ValueError("expected the number of classes with labels")
+        assert classes is not None, "expected the number of classes with labels"
         predicted = output.argmax(1) if output.ndim == 2 else output
         return float(self.evaluate_counts(count_labels(labels, predicted, classes)))
 
@@ -148,8 +148,6 @@ def default_labels(output: np.ndarray, target: TargetKind) -> np.ndarray:
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
     """Label counts of one or several sets of predictions.  labels: (N,) int.  predicted: (..., N) int in 0..classes-1."""
-    if predicted.shape[-1] != len(labels):
-        raise UserError(f"expected one prediction per label, found {predicted.shape[-1]} for {len(labels)}")
     leading = predicted.shape[:-1]
     sets = int(np.prod(leading, dtype=np.int64))
     flat = predicted.reshape(sets, len(labels))
@@ -278,7 +276,46 @@ def metric_named(name: str) -> Metric:
     value: Function | LowerIsBetter | None = plugin_named("METRICS", name, METRICS)
     if value is not None:
         function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-        return Metric(name, sign, None, user_score(name, function, sign), best=None, worst=None, by_rows=True)
+        return Metric(name, sign, None, _user_score(name, function, sign), best=None, worst=None, by_rows=True)
     if name not in METRICS:
         raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
     return METRICS[name]
+
+
+def _user_score(name: str, function: Function, sign: int) -> WeightedScore:
+    """The score of a metric that the user wrote as one function of labels and probabilities: sign * function.
+
+    labels: (N,) int.  probs: (N, C).  sign: -1 if lower is better.  The function knows no weights, so a resample is a table of rows,
+    drawn as often as the weights say. A resample without a score counts as the mean of the others. UserError if most have none,
+    or if the rows have none.
+    """
+    plugins, what = active(), f"METRICS[{name!r}]"
+
+    def score(labels: np.ndarray, probs: np.ndarray) -> float:
+        value: Any = plugins.call(what, function, labels, probs)
+        if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and np.isfinite(value):
+            return sign * float(value)
+        returned = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
+        raise UserError(plugins.problem(what, f"it returned {returned[:80]}; one finite number was expected"))
+
+    def score_rows(labels: np.ndarray, probs: np.ndarray, weights: Weights) -> np.ndarray:
+        if weights is None:
+            return np.asarray(score(labels, probs))
+        # How often each row is drawn, by systematic rounding of its weight. Whole weights stay as they are. Sums over leading rows
+        # are kept to less than one, so a class whose weights sum to its number of rows keeps it if the rows are sorted by class.
+        offsets = (np.arange(len(weights)) * 0.6180339887498949 + 0.5) % 1  # another one for each resample
+        sums = np.round(np.cumsum(weights, axis=1, dtype=np.float64), 6) + offsets[:, None]
+        counts = np.diff(np.floor(sums), axis=1, prepend=np.floor(offsets)[:, None]).astype(np.int64)
+        scores, problem = np.full(len(weights), np.nan), ""
+        for n, counts_of_rows in enumerate(counts):
+            rows = np.repeat(np.arange(len(labels)), counts_of_rows)
+            try:
+                scores[n] = score(labels[rows], probs[rows])
+            except UserError as error:  # scikit-learn's ROC AUC raises if a class is missing in the sample
+                problem = str(error)
+        defined = np.isfinite(scores)
+        if defined.mean() < FEWEST_DEFINED:
+            raise UserError(f"{problem}; it must return a number for most resamples of the rows")
+        return np.where(defined, scores, scores[defined].mean())
+
+    return score_rows

@@ -94,10 +94,7 @@ class NestedCrossFit:
         labels, folds = rows.labels, rows.folds
         check_aligned(rows.members)
         self.members = {name: rows.members[name] for name in sorted(rows.members)}
-        shapes = {member.probs.shape for member in self.members.values()}
-        self.classes = next(iter(shapes))[2]  # C
-        if not {len(labels), len(folds)} == {shape[0] for shape in shapes}:
-            raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
+        self.classes = next(iter(self.members.values())).probs.shape[2]  # C
         self.labels, self.blocks = labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -51,11 +51,9 @@ class ViewPredictions:
     target: TargetKind = "single"  # multi: each probability stands for itself, 0 to 1 | regression: C is 1, any number
 
     def __post_init__(self) -> None:
-        ids, probs, target = np.asarray(self.ids), self.probs, self.target
+        ids, probs, target = np.asarray(self.ids).astype(str), self.probs, self.target
         if ids.ndim != 1 or probs.ndim != 3 or len(ids) != len(probs) or 0 in probs.shape[1:]:
             raise UserError(f"ids {ids.shape} and probabilities {probs.shape} do not match; expected (N,), (N, V, C)")
-        check_kinds(ids, probs)
-        ids = ids.astype(str)
         _check_unique(ids)
         bad, size = np.zeros(len(probs), bool), max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
         for start in range(0, len(probs), size):
@@ -71,12 +69,8 @@ class ViewPredictions:
             bad[start : start + size] = ~valid.reshape(len(part), -1).all(1)
         if bad.any():
             wanted, remedy = WANTED[target]
-            row = probs[bad.argmax()].astype(np.float64)
-            first = row[np.isfinite(row).all(-1).argmin()]  # of one view
-            values = ", ".join(f"{value:.3g}" for value in first[:4]) + (", ..." if len(first) > 4 else "")
             raise UserError(
-                f"{counted(int(bad.sum()), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}; the first holds "
-                f"{values} with the sum {first.sum():.3g}: {remedy}, or predict again"
+                f"{counted(int(bad.sum()), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}: {remedy}, or predict again"
             )
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
             raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
@@ -104,11 +98,10 @@ class ViewPredictions:
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
-        with open_npz(path) as file, named_in_errors(path):
-            probs = mapped_array(path, "probs") if mapped else read_array(path, file, "probs")
-            target: Any = str(read_array(path, file, "target")) if "target" in file.files else "single"
-            views = tuple(map(str, read_array(path, file, "views").ravel()))
-            loaded = ViewPredictions(read_array(path, file, "ids"), views, probs, target)
+        with errors_of_file(path), np.load(path, allow_pickle=False) as file:
+            probs = mapped_array(path, "probs") if mapped else file["probs"]
+            target: Any = str(file["target"]) if "target" in file.files else "single"
+            loaded = ViewPredictions(file["ids"], tuple(map(str, file["views"].ravel())), probs, target)
         loaded.release()  # the checks have read the whole file
         return loaded
 
@@ -144,40 +137,29 @@ def free_name(name: str, classes: Sequence[str]) -> str:
 
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
     """Save (N, C) finite scores, whose rows need not sum to 1 (labels that do not exclude each other, or a regression)."""
-    if len(ids) != len(scores) or not np.isfinite(scores).all():
-        raise UserError(
-            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite ones, a row per id"
-        )
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
 
 
 def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Load (ids, scores): as saved, or for `ids` in their order.  mapped: the scores stay in the file of `save_scores`."""
-    with open_npz(path) as file, named_in_errors(path):
-        stored_ids = read_array(path, file, "ids")
-        scores = np.asarray(mapped_array(path, "scores")) if mapped else read_array(path, file, "scores")
-        if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
-            raise UserError(f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row per id")
-        check_kinds(stored_ids, scores)
-    return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
+    with errors_of_file(path), np.load(path, allow_pickle=False) as file:
+        stored_ids = file["ids"]
+        scores = np.asarray(mapped_array(path, "scores")) if mapped else file["scores"]
+        return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
 
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
-    refuse_other_views(parts)
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.probs for p in parts])
     return replace(parts[0], ids=ids, probs=probs)
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Average the test predictions of one member's fold models, joined by id."""
-    refuse_other_views(parts)
     ids = parts[0].ids
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
-        if len(part.ids) != len(ids):
-            raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.at(ids).probs
     mean = (total / len(parts)).astype(parts[0].probs.dtype)
     return replace(parts[0], probs=mean)
@@ -201,69 +183,33 @@ def _check_unique(ids: np.ndarray) -> None:
         raise UserError(f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each once")
 
 
-def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
-    """Raise UserError unless ids are text or numbers and values are numbers."""
-    ids_type, values_type = np.asarray(ids).dtype, values.dtype
-    if ids_type.kind not in "USOiuf" or values_type.kind not in "fiub":
-        raise UserError(
-            f"ids of type {ids_type} and values of type {values_type} were found, expected text and numbers"
-        )
-
-
-def refuse_other_views(parts: Sequence[ViewPredictions]) -> None:
-    """Raise UserError unless the predictions of one member's fold models have the same views."""
-    for part in parts:
-        if part.views != parts[0].views:
-            raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
-
-
-def open_npz(path: Path) -> np.lib.npyio.NpzFile:
-    if not path.exists():
-        raise UserError(f"{path} does not exist; `make predict` creates it")
-    try:
-        file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError("it is a single array")
-    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
-        raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
-    return file
-
-
-def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    """One array of an open .npz.  path: of the file, for the message.  Raises UserError if it cannot be read."""
-    try:
-        return np.asarray(file[name])
-    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
-        kind = "'float32'" if name in ("probs", "scores") else "str"
-        raise UserError(
-            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects "
-            f"(np.asarray({name}, {kind}))"
-        ) from error
-
-
 def mapped_array(path: Path, name: str) -> np.ndarray:
-    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
+    """Memory-map one array of an uncompressed .npz."""
     with ZipFile(path) as archive, path.open("rb") as file:
         info = archive.getinfo(f"{name}.npy")
-        if info.compress_type != ZIP_STORED:
-            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
         file.seek(info.header_offset)
         header = file.read(LOCAL_HEADER)
         name_length, extra_length = struct.unpack("<HH", header[26:30])
         file.seek(info.header_offset + LOCAL_HEADER + name_length + extra_length)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        np.lib.format.read_magic(file)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         if 0 in shape:  # an empty file cannot be mapped
             return np.zeros(shape, dtype)
         return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 @contextmanager
-def named_in_errors(path: Path) -> Iterator[None]:
-    """Name the file in every error of its content; its folder names the member and the fold."""
+def errors_of_file(path: Path) -> Iterator[None]:
+    """Raise every error of a file of predictions as a UserError with its path; its folder names the member and the fold."""
     try:
         yield
     except UserError as error:
         text = str(error)
         raise UserError(text if str(path) in text else f"{path}: {text}") from None
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; `make predict` creates it") from None
+    except Exception as error:  # damaged bytes may cause any exception in zipfile, NumPy and pandas
+        raise UserError(
+            f"{path} is not a readable {path.suffix} of predictions ({' '.join(str(error).split())}); create it again: an .npz without "
+            "pickled objects (np.asarray(ids, str)), or a CSV in UTF-8 with numbers by to_csv(path, index=False)"
+        ) from error

@@ -9,7 +9,7 @@ sum 1, T > 1 for an overconfident member. Temperatures come from a geometric gri
 of a temperature fitted on a few thousand rows, and fits on overlapping rows then share their work (`ViewCache`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -114,35 +114,6 @@ def fit_policy(views: ViewCache, rows: np.ndarray, metric: Metric, settings: Pol
     if not _is_gain(search, weights, settings):
         return {IDENTITY: 1.0}
     return {name: float(w) for name, w in zip(names, weights, strict=True) if w}
-
-
-def rejected_views(
-    predictions: ViewPredictions,
-    labels: np.ndarray,
-    metric: Metric,
-    settings: Policy,
-    policy: Mapping[str, float],
-) -> dict[str, str]:
-    """Views that the policy does not use -> the reason: "no-op", "harmful" or "adds nothing".
-
-    harmful: the mean of this view and the identity view scores lower than the identity view alone, by the search's metric.
-    """
-    if settings.method == "identity":
-        return {}
-    views = ViewCache(predictions, labels)
-    names = views.distinct_views
-    reasons = {name: "no-op" for name in predictions.views if name not in names}
-    unused = [name for name in names[1:] if name not in policy]
-    if unused:
-        search, one_hot = _search(views, names, np.arange(len(labels)), metric, settings), np.eye(len(names))
-        pairs = [one_hot[0], *((one_hot[0] + one_hot[names.index(name)]) / 2 for name in unused)]
-        mixes = (mix(search.values, weights, search.mixing) for weights in pairs)
-        identity_score, *scores = (search.metric.evaluate(search.labels, mixed) for mixed in mixes)
-        for name, score in zip(unused, scores, strict=True):
-            reasons[name] = "harmful" if score < identity_score else "adds nothing"
-    if names[0] not in policy:
-        reasons[names[0]] = "adds nothing"
-    return reasons
 
 
 @dataclass(frozen=True)

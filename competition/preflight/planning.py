@@ -60,7 +60,7 @@ class Load:
 
 # Mean cost of a trial as a share of a full one, expected with each pruner. An estimate from studies of digits
 # (docs/tuning.md); the first trials of a study are never pruned, so short studies save less.
-EXPECTED_SHARE = {"none": 1.0, "median": 0.6, "percentile": 0.5, "asha": 0.5, "hyperband": 0.6, "wilcoxon": 0.8}
+EXPECTED_SHARE = {"none": 1.0, "median": 0.6, "percentile": 0.5, "asha": 0.5, "hyperband": 0.6}
 UNPRUNED_TRIALS = 3  # as competition.tuning.samplers has it
 
 
@@ -77,8 +77,7 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     is_tuned = bool(tune.folds) and not member.teacher and (not tune.members or name in tune.members)
     trials = tune.trials if is_tuned else 0
     if trials:
-        within = tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
-        share = (len(tune.folds) - 1) / (folds - 1) if within else 1.0
+        share = (len(tune.folds) - 1) / (folds - 1)  # trials use the rows of these folds only
         full = trials * max(len(tune.folds) - 1, 1) * share
         pruned = full * max(trials - UNPRUNED_TRIALS, 0) / trials * (1 - EXPECTED_SHARE[tune.pruner])
         # Compared are the best trial and the member's own values, on the last fold.

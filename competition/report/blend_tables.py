@@ -56,15 +56,13 @@ def changed_rows(difference: Difference, target: str) -> dict[str, str]:
 
 
 def views_table(scores: Scores, chain: Chain) -> Table:
-    """The views of each member with their shares, what they gain, and the excluded views with reasons."""
+    """The views of each member with their shares, and what they gain."""
     metric, rows = METRICS.get(scores["metric"]), []
     gained = f"{'' if is_doubted(scores) else 'honest '}gain over the identity view"
     for name, policy in chain.policies.items():
-        choice = scores["views"][name]
-        effect = Difference(**choice["effect"])
+        effect = Difference(**scores["views"][name]["effect"])
         views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
-        excluded = "; ".join(f"{view}: {reason}" for view, reason in choice["left_out"].items()) or "none"
-        row = {"member": name, "views and their shares": views, "excluded views": excluded, gained: gain(effect)}
+        row = {"member": name, "views and their shares": views, gained: gain(effect)}
         rows.append({**row, **changed_rows(effect, metric.target if metric is not None else "single")})
     note = (
         "The gain is that of the views chosen without each fold, which can differ from those shown, over the member's identity view, on "
@@ -81,14 +79,13 @@ def worth_tables(scores: Scores) -> list[Table]:
         return []
     rows = []
     for n, name in enumerate(names):
-        correlations = ["–" if one is None else f"{one:.2f}" for one in diversity["error_correlation"][n]]
-        others = [f"{agreed:.3f} / {one}" for agreed, one in zip(diversity["agreement"][n], correlations, strict=True)]
+        others = [f"{agreed:.3f}" for agreed in diversity["agreement"][n]]
         worth = diversity["worth"][n]
         alone = f"{metric.display(diversity['score'][n]):.4f}"
         rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
         "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
         "member. Under each name: share of rows with "
-        "the same most probable class / correlation of the errors. Two identical members have 1.000 / 1.00, and one is worth nothing."
+        "the same most probable class. Two identical members have 1.000, and one is worth nothing."
     )
     return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]

@@ -31,7 +31,7 @@ def stage_seconds(
     ]
     for name in workspace.params.members:
         study = used_study(workspace, name)
-        stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
+        stages.append((f"tune {name}", [read_manifest(study.folder / "manifest.json")] if study is not None else []))
     for title, run in runs.items():
         stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))

@@ -1,12 +1,9 @@
 """Scores of a blend as stored in scores.json."""
 
-from dataclasses import asdict
-
 import numpy as np
 
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
@@ -15,14 +12,6 @@ from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import NORMAL_95
 from competition.ensemble.trivial import trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs
-
-
-def diversity_json(values: Diversity) -> dict[str, object]:
-    """For JSON: undefined values, such as the error correlation of a member without errors, are null."""
-    return {
-        name: np.where(np.isfinite(value), value, np.array(None)).tolist() if isinstance(value, np.ndarray) else value
-        for name, value in asdict(values).items()
-    }
 
 
 def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, object]:

@@ -5,7 +5,7 @@ from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Section, Text
 from competition.report.terminal import folds_text, plus_minus
 from competition.tuning.choice import format_values
-from competition.workspace.studies import read_result, used_study
+from competition.workspace.studies import used_study
 from competition.workspace.workspace import Workspace
 
 
@@ -16,9 +16,9 @@ def tuning_section(workspace: Workspace) -> Section | None:
     blocks: list[Block] = []
     metric = metric_named(workspace.prepared.competition.metric)
     for name in workspace.params.members:
-        if (result := used_study(workspace, name)) is None:
+        if (study := used_study(workspace, name)) is None:
             continue
-        best = read_result(result)
+        best = study.result
         own = " (its own values)" if best["values"] == best["own_values"] else ""
         line = f"{counted(best['trials'], 'trial')}, of which {best['pruned']} pruned. Used: {format_values(best['values'])}{own}."
         if comparison := best["comparison"]:

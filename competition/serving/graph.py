@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.chain import Chain
@@ -21,7 +22,7 @@ from competition.training.engine import apply_views, check_state, saved_variable
 from competition.training.features import feature_network
 from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
-from competition.workspace.studies import network_digest
+from competition.workspace.studies import network_dependencies
 
 Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64
 
@@ -67,7 +68,7 @@ class ExportedChain(tf.Module):
                 raise UserError(
                     f"{name}: a member with head.also or head.columns is no single model of images; export another one: MEMBER=..."
                 )
-            self._network_of[name] = digest = network_digest(member)
+            self._network_of[name] = digest = digest_of(network_dependencies(member))
             if digest not in self.frozen_networks:
                 self.frozen_networks[digest] = feature_network(in_float32(member))
             self.models[name] = [HeadLayer(each, "single") for each in arrays]

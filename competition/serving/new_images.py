@@ -17,7 +17,7 @@ from competition.prepare.adapters.image_files import image_paths
 from competition.prepare.decoding import BadImage, decode, encode_png, normalized
 from competition.serving.served_models import select
 from competition.workspace.features_and_soft_labels import networks_of
-from competition.workspace.studies import network_digest
+from competition.workspace.studies import network_dependencies
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class NewImagePredictor:
         members: dict[str, ViewPredictions] = {}
         decoded_at: dict[int, Images] = {}
         rows = np.arange(len(images.data))
-        for name, views in selection.chain.used_views().items():
+        for name in selection.chain.blend.used:
+            views = list(selection.chain.policies[name])
             size = selection.members[name].image_size
             if size not in decoded_at:
                 pixels = np.zeros((len(rows), size, size, 3), np.uint8)
@@ -152,7 +153,7 @@ class NewImagePredictor:
                     raise UserError(
                         "a member has networks of several image sizes; predict new images by another member, or blend without it"
                     )
-                digests = [network_digest(network) for network in networks]
+                digests = [digest_of(network_dependencies(network)) for network in networks]
                 for digest, network in zip(digests, networks, strict=True):
                     if digest not in self._features:
                         self._features[digest] = LiveFeatures(feature_engine(network, device, batch))

@@ -84,7 +84,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
             f"MEMBER={next(iter(workspace.params.members), 'NAME')} takes one member alone"
         )
     chain = Chain.load(folder / "chain.json")
-    names = list(chain.used_views())
+    names = chain.blend.used
     if external := [name for name in names if name in workspace.params.external]:
         own = [name for name in chain.policies if name in workspace.params.members]
         remedy = "none of its members was trained here"

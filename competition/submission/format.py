@@ -4,7 +4,7 @@ Ids are always text ("001", "NA" and "1e5" are kept); rows are joined by id, nev
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,6 @@ from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.tables import csv_text, read_csv
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run; ids are never changed here
-# What the ids of a sample and of the test images may differ in -> an id without it.
-FORMS: dict[str, Callable[[str], str]] = {
-    "the ending of the file": lambda name: name.rsplit(".", 1)[0],
-    "folders": lambda name: name.rsplit("/", 1)[-1],
-    "folders and the ending of the file": lambda name: name.rsplit("/", 1)[-1].rsplit(".", 1)[0],
-    "upper and lower case": str.casefold,
-    "leading zeros": lambda name: name.lstrip("0"),
-}
 
 
 def write(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path, path: Path) -> str:
@@ -113,17 +105,10 @@ def check_sample(sample_path: Path, test_ids: Iterable[str], competition: Compet
     try:
         require_ids(sample_path, sample, ids, "the test images")
     except UserError as error:
-        advice = "if it is stale, run `make download FORCE=1`"
-        for difference, plain in FORMS.items():
-            by_form = {plain(name): name for name in ids}
-            if len(by_form) == len(ids) and by_form.keys() == {plain(name) for name in sample}:
-                example = sample.difference(ids, sort=False)[0]
-                advice = (
-                    f"they differ in {difference} only, {by_form[plain(example)]} is {example} in the sample: write the ids of the "
-                    "tables as in the sample, or list the test images by the sample's ids in a test.csv, then `make download`"
-                )
-                break
-        raise UserError(f"{error}; {advice}") from None
+        raise UserError(
+            f"{error}; the tables and the sample must have the same ids, with or without folders and the ending of the file; if the sample "
+            "is stale, run `make download FORCE=1`"
+        ) from None
     return sample
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, counted, first_few
+from competition.config.errors import UserError, first_few
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.ensemble.trivial import trivial_score
 from competition.prepare.adapter_types import Competition
-from competition.prepare.adapters.tables import class_labels, one_hot_labels, read_csv
+from competition.prepare.adapters.tables import class_labels, read_csv
 from competition.submission import ledger
 from competition.submission.format import read_predictions, require_ids
 
@@ -43,7 +43,7 @@ def grade(
 
     solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
     label: as in the training table, or a class number; multi-label: the list of labels, separated as in a submission of lists or by
-    blanks; regression: the number. Instead of label, it may have the columns of a submission, several with 0 or 1 in each.
+    blanks; regression: the number.
     train_labels: of the training rows, on which the trivial baseline is fitted: it knows no solution either.
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
@@ -93,41 +93,26 @@ def _label_sets(lists: list[str], separator: str, competition: Competition) -> n
 
 def _solution(path: Path, competition: Competition) -> tuple[pd.Series, np.ndarray, np.ndarray]:
     """(Ids, usages in small letters, labels): (N,) int labels, (N, C) bool label sets or (N,) float64 values."""
-    table, columns = read_csv(path), [*competition.prediction_columns]
+    table, columns = read_csv(path), competition.prediction_columns
     names = {competition.id_column: "id"} | ({columns[0]: "label"} if len(columns) == 1 else {})
     table = table.rename(columns={old: new for old, new in names.items() if new not in table})
-    answers = sorted({*table.columns} - {"id", "usage"})
-    if "id" not in table or (answers != ["label"] and answers != sorted(columns)):
+    if {*table.columns} - {"usage"} != {"id", "label"}:
         raise UserError(
-            f"{path} holds {first_few(table.columns)}, expected the columns id, label and, optionally, usage; or those of a "
-            f"submission ({first_few([competition.id_column, *columns])}), with 0 or 1 where there are several"
+            f"{path} holds {first_few(table.columns)}, expected the columns id, label and, optionally, usage"
         )
     usage = np.array([text.strip().lower() or "private" for text in table.get("usage", [""] * len(table))])
     if unknown := sorted({*usage} - {"public", "private", "ignored"}):
         raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")
-    if "label" in table:
-        return table["id"], usage, _labels(path, table["label"], competition)
-    if competition.target != "multi":
-        return table["id"], usage, np.array(one_hot_labels(table, columns, "id", str(path)))
-    is_one = table[columns].isin(("1", "1.0"))
-    is_wrong = ~(is_one | table[columns].isin(("0", "0.0"))).all(axis=1)
-    if is_wrong.any():
-        wrong = first_few(table["id"][is_wrong], 3)
-        raise UserError(f"{path}: {counted(int(is_wrong.sum()), 'row')} not with 0 or 1 in every column: {wrong}")
-    return table["id"], usage, is_one.to_numpy()
-
-
-def _labels(path: Path, texts: pd.Series, competition: Competition) -> np.ndarray:
+    texts, known = table["label"], {*competition.label_values}
     if competition.target == "regression":
         try:
-            return texts.astype(np.float64).to_numpy()
+            return table["id"], usage, texts.astype(np.float64).to_numpy()
         except ValueError as error:
             raise UserError(f"{path}: {error}; expected the number of each row in the column label") from None
-    known = {*competition.label_values}
     if competition.target == "multi":
         separator = competition.list_separator
         lists = [text if separator in text or text in known else separator.join(text.split()) for text in texts]
-        return _label_sets(lists, separator, competition)
+        return table["id"], usage, _label_sets(lists, separator, competition)
     by_number = {str(number): value for number, value in enumerate(competition.label_values)}
     of_class = texts.map(lambda text: text if text in known else by_number.get(text, text))
-    return np.array(class_labels(of_class, competition.label_values, str(path)))
+    return table["id"], usage, np.array(class_labels(of_class, competition.label_values, str(path)))

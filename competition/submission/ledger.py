@@ -44,7 +44,6 @@ class Entry:
     partial: str  # "" = all fold models took part, else their share, e.g. "4of5"
     made: str  # UTC, ISO 8601
     oof_digest: str = ""  # of ids and labels of the rows that the blend was fitted on
-    trials: int = 0  # finished tuning trials of all members
     expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = no test rows
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
     runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits
@@ -159,13 +158,13 @@ def read(path: Path) -> Ledger:
     return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, SolutionAccess)))
 
 
-def rows(ledger: Ledger, metric: str = "") -> list[Row]:
-    """One row per digest with its newest entry, by `metric` if it has one by it; that with the newest entry of all last."""
+def rows(ledger: Ledger) -> list[Row]:
+    """One row per digest with its newest entry, in the order of these entries."""
     newest: dict[str, Entry] = {}
     first_times: dict[str, str] = {}
     for entry in ledger.entries:
-        earlier = newest.pop(entry.digest, entry)  # to the end
-        newest[entry.digest] = earlier if earlier.metric == metric != entry.metric else entry
+        newest.pop(entry.digest, None)  # to the end
+        newest[entry.digest] = entry
         first_times.setdefault(entry.digest, entry.made)
     by_digest = {
         digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_times[digest])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.errors import counted
 from competition.config.search_space import CHOSEN_IN_EACH_FOLD
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric
@@ -93,19 +92,9 @@ def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> s
     """Why the study ends before its last trial, or "".  trials: all of the study."""
     finished = finished_trials(trials, settings)
     seconds = sum(trial.duration.total_seconds() for trial in finished if trial.duration)
-    hours, patience = settings.tune.hours, settings.tune.patience
-    if hours and seconds / settings.workers >= hours * 3600:
-        return f"tune.hours: {hours:g} h are used"
-    best, error = -inf, 0.0
-    since = 0  # finished trials since the best score rose by more than its standard error
-    for trial in finished:
-        if score_of(trial) > best + error:
-            best, error, since = score_of(trial), float(trial.user_attrs.get("error", 0.0)), 0
-        else:
-            since += 1
-    if patience and since >= patience:
-        return f"tune.patience: no improvement beyond noise in {counted(patience, 'trial')}"
-    return ""
+    hours = settings.tune.hours
+    is_over = hours and seconds / settings.workers >= hours * 3600
+    return f"tune.hours: {hours:g} h are used" if is_over else ""
 
 
 def format_values(values: Mapping[str, object]) -> str:

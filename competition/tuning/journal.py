@@ -1,6 +1,5 @@
 """Optuna's storages, with heartbeats in all of them, and the lock of a journal file."""
 
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -73,18 +72,15 @@ class JournalLock(BaseJournalFileLock):
     """
 
     def __init__(self, journal: Path) -> None:
-        self._journal, self._threads = journal, threading.Lock()
-        self._processes = FileLock(journal.with_suffix(".lock"), thread_local=False)
+        self._journal, self._lock = journal, FileLock(journal.with_suffix(".lock"))  # each thread opens it for itself
 
     def acquire(self) -> bool:
-        self._threads.acquire()
-        self._processes.acquire()
+        self._lock.acquire()
         repair_journal(self._journal)
         return True
 
     def release(self) -> None:
-        self._processes.release()
-        self._threads.release()
+        self._lock.release()
 
 
 def repair_journal(path: Path) -> None:

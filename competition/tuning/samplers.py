@@ -5,12 +5,10 @@ import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from optuna import pruners, samplers
-from optuna.distributions import BaseDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from competition.config.errors import UserError
 from competition.config.search_space import Values
@@ -24,8 +22,6 @@ REDUCTION = 3  # asha, hyperband: a third of the trials goes on at each rung, wi
 STARTUP_TRIALS = 5  # trials before the sampler learns
 UNPRUNED_TRIALS = 3  # first trials that median and percentile do not prune
 GOES_ON = 67.0  # percentile: percent of the trials that go on at each report, from the first one on
-# An exact sign-rank test of n folds has p-values down to 2^-n: .0625 after four folds, the first below this limit.
-WILCOXON_P = 0.1
 PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
 SAMPLERS: dict[str, Callable[..., samplers.BaseSampler]] = {  # name -> function of the seed
     "tpe": partial(
@@ -36,18 +32,17 @@ SAMPLERS: dict[str, Callable[..., samplers.BaseSampler]] = {  # name -> function
     "random": samplers.RandomSampler,
     "grid": samplers.RandomSampler,  # the points of the grid are those of the first trials
 }
-# Of scores reported at 0 to FULL percent of a trial; wilcoxon: at the number of a fold.
+# Of scores reported at 0 to FULL percent of a trial.
 PRUNERS: dict[str, Callable[[], pruners.BasePruner]] = {
     "none": pruners.NopPruner,
     "median": partial(pruners.MedianPruner, n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG),
     "percentile": partial(pruners.PercentilePruner, GOES_ON, n_startup_trials=UNPRUNED_TRIALS),
     "asha": partial(pruners.SuccessiveHalvingPruner, min_resource=FIRST_RUNG, reduction_factor=REDUCTION),
     "hyperband": partial(pruners.HyperbandPruner, FIRST_RUNG, FULL, REDUCTION),
-    "wilcoxon": partial(pruners.WilcoxonPruner, p_threshold=WILCOXON_P),
 }
 
 
-class SeededByNumber(samplers.BaseSampler):
+class SeededByNumber(samplers.PartialFixedSampler):
     """A sampler whose draws depend on the seed and the number of the trial, not on the process that draws.
 
     With one seed for all processes, workers and resumed studies would draw the same points again.
@@ -57,7 +52,6 @@ class SeededByNumber(samplers.BaseSampler):
 
     def __init__(self, name: str, seed: int, points: Sequence[Values] = ()) -> None:
         self._name, self._seed, self._points = name, seed, points
-        self._sampler: samplers.BaseSampler = samplers.RandomSampler()
         if package := PACKAGES.get(name):
             try:
                 importlib.import_module(package)
@@ -69,25 +63,9 @@ class SeededByNumber(samplers.BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         number = origin_of(trial)
+        point = self._points[number] if number < len(self._points) else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # samplers and options that are experimental
-            self._sampler = SAMPLERS[self._name](seed=zlib.crc32(f"{self._seed}/{number}".encode()))
-            if number < len(self._points):
-                self._sampler = samplers.PartialFixedSampler(dict(self._points[number]), self._sampler)
-        self._sampler.before_trial(study, trial)
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._sampler.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self._sampler.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> object:
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        self._sampler.after_trial(study, trial, state, values)
+            sampler = SAMPLERS[self._name](seed=zlib.crc32(f"{self._seed}/{number}".encode()))
+            super().__init__(dict(point), sampler)  # of this trial
+        super().before_trial(study, trial)

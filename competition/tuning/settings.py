@@ -1,10 +1,10 @@
-"""What a worker needs to know about its study, which folds a study uses for what, and which parameters SET states itself."""
+"""What a worker needs to know about its study, and which parameters SET states itself."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from competition.config.params import Params, Tune
+from competition.config.params import Tune
 from competition.config.params_file import Override, states
 from competition.config.search_space import AUGMENT, MEMBER_KEYS, Values, grid
 
@@ -29,12 +29,6 @@ class StudySettings:
     def total(self) -> int:
         """Number of trials: fewer than tune.trials if a grid has fewer points."""
         return min(self.tune.trials, len(self.points)) if self.tune.sampler == "grid" else self.tune.trials
-
-
-def folds_used_in_tuning(params: Params) -> list[int]:
-    """Folds whose labels take part in the choice of hyperparameters, by scoring a trial or by training it."""
-    within_folds = params.tune.trained_on == "tune_folds"
-    return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
 
 
 def overridden_keys(name: str, keys: Iterable[str], overrides: Sequence[Override]) -> set[str]:

@@ -45,22 +45,21 @@ class TrialRunner:
     def evaluate(self, values: Values, trial: Trial) -> Evaluation:
         """Train and score one trial on the folds that rank the trials.
 
-        Reported to the pruner is the mean over the folds so far, at the percentage of the trial that is done; for wilcoxon each
-        fold's own score, at its number, because the test of Wilcoxon compares trials fold by fold.
+        Reported to the pruner is the mean over the folds so far, at the percentage of the trial that is done.
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        member, folds, tune = with_values(self.member, values), self.ranking_folds, self._params.tune
+        member, folds = with_values(self.member, values), self.ranking_folds
         trainer = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
         from competition.training.loop import Diverged, Epoch, Trained
         from competition.training.scorer import TrainingOptions
 
-        sign, epochs, by_fold = trainer.metric.sign, member.train.epochs, tune.pruner == "wilcoxon"
+        sign, epochs = trainer.metric.sign, member.train.epochs
         scores, predictions = list[float](), list[np.ndarray]()  # of finished folds; scores: greater is better
 
-        def report(score: float, step: int, share: float) -> None:
+        def report(score: float, share: float) -> None:
             """share: part of the trial that is trained. Raises TrialPruned, but not for a trial that is complete."""
-            trial.report(score, step)
+            trial.report(score, round(FULL * share))
             # The own values are compared in full.
             if origin_of(trial) != 0 and share < 1 and trial.should_prune():
                 trial.set_user_attr("share", share)
@@ -72,9 +71,9 @@ class TrialRunner:
             try:
                 for event in trainer.train(fold, member.train, TrainingOptions(None, scored_epochs)):
                     match event:
-                        case Epoch() if event.held_out is not None and event.epoch < epochs and not by_fold:
+                        case Epoch() if event.held_out is not None and event.epoch < epochs:
                             share = (position + event.epoch / epochs) / len(folds)
-                            report((sum(scores) + sign * event.held_out) / (position + 1), round(FULL * share), share)
+                            report((sum(scores) + sign * event.held_out) / (position + 1), share)
                         case Trained():
                             trained = event
                 out_of_fold = trainer.out_of_fold(fold, trained)
@@ -83,13 +82,11 @@ class TrialRunner:
                 scores.append(sign * trainer.score_of(out_of_fold, fold))
             except Diverged as error:
                 raise ArithmeticError(str(error)) from None
-            share = len(scores) / len(folds)
-            score, step = (scores[-1], position) if by_fold else (sum(scores) / len(scores), round(FULL * share))
-            report(score, step, share)
+            report(sum(scores) / len(scores), len(scores) / len(folds))
         if not np.isfinite(scores).all():
             raise ArithmeticError(f"the scores are {scores}")
         labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
-        scoring = bootstrap.Evaluation(trainer.metric, trainer.rows.classes, RESAMPLES, tune.seed)
+        scoring = bootstrap.Evaluation(trainer.metric, trainer.rows.classes, RESAMPLES, self._params.tune.seed)
         output = trainer.metric.output_of(np.concatenate(predictions))
         standard_error = bootstrap.score_with_error(labels, output, scoring).error
         facts: dict[str, object] = {"share": 1.0, "folds": [float(score) for score in scores]}

@@ -156,11 +156,6 @@ def blend_blocks(params: Params) -> dict[str, Any]:
     return blocks
 
 
-def blended_names(params: Params) -> set[str]:
-    """Names of the members that `make blend` blends."""
-    return set(params.blend.members or (*params.members, *params.external))
-
-
 def external_digests(external: ExternalFiles) -> dict[str, str]:
     """Digests of the files of a member with external predictions, as they are now; "" for one that is missing."""
     files = {"oof": [external.oof], "test": external.test}
@@ -189,5 +184,5 @@ def set_newest_blend(folder: Path) -> None:
 
 def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:
     """The parameter file of the budget that made these members; None if `params` names them all, or no budget ran."""
-    path = work / BUDGET_FILE
-    return path if path.is_file() and not set(members) <= blended_names(params) else None
+    path, named = work / BUDGET_FILE, params.blend.members or (*params.members, *params.external)
+    return path if path.is_file() and not set(members) <= set(named) else None

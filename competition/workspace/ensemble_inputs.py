@@ -10,9 +10,9 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
-from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
+from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds, refuse_other_views
+from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
@@ -66,10 +66,7 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
                 raise UserError(f"members.{name}.predictions.{part}: {Path(file).absolute()} is no file; {expected}")
         sources[name] = external_digests(external)
     if missing and not allow_partial:
-        external_names = blended_external(params)
-        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
-        names = ", ".join(missing[:5])
-        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
+        raise UserError(f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them")
     return {name: digests for name, digests in sources.items() if digests}
 
 
@@ -119,7 +116,6 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             }
             held_out = [ViewPredictions.load(folders[fold] / "oof.npz", mapped=True) for fold in shared_folds]
             fold_tests = [ViewPredictions.load(folders[fold] / "test.npz", mapped=True) for fold in sorted(folders)]
-            refuse_other_views([*held_out, *fold_tests])
             of_runs.append(concatenate_folds(held_out).at(ids))
             tests.append(mean_over_folds(fold_tests).at(test_ids))
             if external_names and len(test_ids) and is_single and run is runs[0]:
@@ -135,8 +131,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
     for name in external_names if is_single else ():
-        doubts = guessing_notes(oof[name], labels, folds) + order_notes(oof[name], labels, competition.classes)
-        notes += [f"{name}: {note}" for note in (*doubts, *agreement_notes(name, oof, test))]
+        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels) + agreement_notes(name, oof, test)]
     tuned_folds = {int(fold) for by_fold in models for model in by_fold.values() for fold in model["tuned_folds"]}
     tuned = tuple(sorted(tuned_folds))
     return EnsembleInputs(ids, labels, folds, oof, test_ids, test, tuple(shared_folds), tuned, tuple(notes))

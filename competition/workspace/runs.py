@@ -105,20 +105,18 @@ def blended_external(params: Params) -> list[str]:
     return [name for name in params.external if not params.blend.members or name in params.blend.members]
 
 
-def write_run_file(run: Run, difference: Sequence[str]) -> None:
-    """Describe the run in its folder, once.  difference: from the parameter file, "key: value there -> value here"."""
-    path = run.folder / RUN_FILE
-    if not path.is_file():
+def write_run_file(run: Run) -> None:
+    """Describe the run in its folder, once."""
+    if not (run.folder / RUN_FILE).is_file():
+        created = datetime.now(UTC).isoformat(timespec="seconds")
         content = {
             "member": run.name,
             "digest": run.digest,
-            "parameters": run.depends["member"],
             "folds": run.folds,
-            "difference": list(difference),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": created,
             "depends": run.depends,
         }
-        write_json(path, content)
+        write_json(run.folder / RUN_FILE, content)
 
 
 def stored_runs(work: Path, name: str = "") -> list[Run]:

@@ -3,13 +3,14 @@ the spread of a member's score over training seeds (`make noise`).
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from competition.config.digests import digest_of
-from competition.config.errors import counted
+from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.ensemble.metrics import metric_named
@@ -53,19 +54,14 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
     """
     path, metric = fold_manifest_path(run, fold), metric_named(prepared.competition.metric)
     manifest = read_manifest(path)
-    if manifest is None:
-        return float("nan")
-    if manifest.result.get("metric", metric.name) == metric.name:
+    if manifest is not None and manifest.result.get("metric", metric.name) == metric.name:
         return float(manifest.result["held_out"])
     train = prepared.part("train").set_index("id")["label"]
-    oof = path.with_name("oof.npz")
-    if not oof.is_file():
-        return float("nan")
-    predictions = ViewPredictions.load(oof)
-    if not set(predictions.ids.tolist()) <= set(train.index):
-        return float("nan")
-    labels, probs = prepared.targets(train.loc[predictions.ids].to_numpy()), predictions.view("identity")
-    return metric.display(metric.evaluate(labels, probs))
+    with suppress(UserError, KeyError):  # no predictions, or rows that are no longer there
+        predictions = ViewPredictions.load(path.with_name("oof.npz"))
+        labels = prepared.targets(train.loc[predictions.ids].to_numpy())
+        return metric.display(metric.evaluate(labels, predictions.view("identity")))
+    return float("nan")
 
 
 def result_line(metric: str, manifest: Manifest) -> str:

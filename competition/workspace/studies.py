@@ -4,18 +4,17 @@ The result of a study is stored under the digest of what it depends on, so that 
 replace it. Its values are used as long as the data, the member and the member's own values are those it was made for.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.config.digests import digest_of, to_plain
-from competition.config.params import Member, Params
+from competition.config.digests import digest_of
+from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
-from competition.config.search_space import AUGMENT, CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
-from competition.files.manifest import changed_keys, intact_manifest, path_digest, read_manifest
+from competition.config.search_space import CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
+from competition.files.manifest import changed_keys, intact_manifest, path_digest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.settings import overridden_keys
@@ -69,11 +68,6 @@ def network_dependencies(network: Member) -> dict[str, Any]:
     }
 
 
-def network_digest(network: Member) -> str:
-    """Equal for two members whose networks give the same features of an image."""
-    return digest_of(network_dependencies(network))
-
-
 def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
     """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
 
@@ -86,19 +80,11 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
 def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the result of a member's study depends on."""
     params, prepared, tune = workspace.params, workspace.prepared, workspace.params.tune
-    weights, models = (
-        [str(choice) for choice in tune.search[key].choices] if key in tune.search else []
-        for key in ("weights", "architecture")
-    )
-    strengths = [key.removeprefix(AUGMENT) for key in tune.search if key.startswith(AUGMENT)]
-    code = plugin_digests(MODELS=models, AUGMENTATIONS=strengths)
     return {
         **study_subject(prepared, params, params.members[name]),
         **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
-        "objectives": "score",  # a parameter of earlier versions: their studies stay current and can be continued
-        **({"searched_weights": {choice: path_digest(Path(choice)) for choice in weights}} if weights else {}),
-        **({"searched_plugins": code} if code else {}),
-        "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
+        **REMOVED["tune"],
+        "warm_start": dict.fromkeys(tune.warm_start, ""),
         "metric": prepared.competition.metric,
         "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
@@ -106,71 +92,47 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
 
 
 def is_tuned(params: Params, name: str) -> bool:
-    """Return True if `make tune` searches values for this member. A student uses those of its recipe."""
+    """Return True if `make train` searches values for this member first.
+
+    A student uses those of its recipe, and a member with tuned folds states values that were chosen already.
+    """
     tune, member = params.tune, params.members[name]
     is_selected = bool(tune.trials and tune.folds) and name in (tune.members or [name])
-    return is_selected and not member.teacher and not changes_nothing(member, tune.search)
+    return is_selected and not member.teacher and not member.tuned_folds and not changes_nothing(member, tune.search)
 
 
 def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:
-    """Path of best.json of a member's study, beside manifest.json and study.log.  depends: of tuning_dependencies."""
+    """Path of best.json of a member's study, beside its manifest.  depends: of tuning_dependencies."""
     return work / "tune" / name / digest_of(depends)[:DIGITS] / "best.json"
 
 
-def study_name(name: str, depends: dict[str, Any]) -> str:
+def study_name(name: str, depends: Mapping[str, Any]) -> str:
     """Name of a member's study in its storage. More trials or time continue the same study."""
     same = {key: value for key, value in depends.items() if key not in STOPPING_RULES}
     return f"{name}-{digest_of(same)[:16]}"
 
 
-def continued_journal(result: Path, name: str, depends: dict[str, Any]) -> Path | None:
-    """The journal of the largest finished study that differs in nothing but when it stops; None if there is none.
+@dataclass(frozen=True)
+class FinishedStudy:
+    """The result of a member's study."""
 
-    result: path of best.json of the new study.
-    """
-    journals: dict[int, Path] = {}
-    for manifest_path in sorted(result.parent.parent.glob("*/manifest.json")):
-        manifest, journal = read_manifest(manifest_path), manifest_path.with_name("study.log")
-        if (
-            manifest is not None
-            and journal.is_file()
-            and study_name(name, manifest.depends) == study_name(name, depends)
-        ):
-            journals[int(manifest.result.get("trials", 0))] = journal
-    return journals[max(journals)] if journals else None
+    folder: Path  # of best.json
+    depends: Mapping[str, Any]  # as tuning_dependencies were then
+    result: Mapping[str, Any]  # content of best.json
 
 
-def finished_studies(work: Path, name: str) -> list[Path]:
-    """Paths of best.json of a member's complete and intact studies, the newest last."""
-    studies = []
-    for path in (work / "tune" / name).glob("*/manifest.json"):
-        manifest = intact_manifest(path)
-        if manifest is not None and path.with_name("best.json").is_file():
-            studies.append((str(manifest.result.get("finished", "")), path.parent.name, path.with_name("best.json")))
-    return [result for _, _, result in sorted(studies)]
+def finished_studies(work: Path, name: str) -> list[FinishedStudy]:
+    """The complete and intact studies of a member, the newest last."""
+    manifests = {path.parent: intact_manifest(path) for path in (work / "tune" / name).glob("*/manifest.json")}
+    studies = [FinishedStudy(folder, one.depends, one.result) for folder, one in manifests.items() if one]
+    return sorted(studies, key=lambda study: (study.result["finished"], study.folder.name))
 
 
-def used_study(workspace: Workspace, name: str) -> Path | None:
-    """Path of best.json of the study whose values are used: that of the block `tune`, else the newest of this data and member."""
-    current = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
-    studies = [s for s in finished_studies(workspace.folder, name) if not _differences(workspace, s, name)]
-    return current if current in studies else studies[-1] if studies else None
-
-
-def adopted_study(workspace: Workspace, name: str) -> Path | None:
-    """A finished study whose result the parameter file already states; None if there is none. It is not repeated."""
-    study = used_study(replace(workspace, overrides=(), loaded=workspace.prepared), name)
-    if study is None:
-        return None
-    best, member = read_result(study), workspace.params.members[name]
-    own = own_values(member, workspace.params.tune.search)
-    if own.keys() != best["own_values"].keys() or not _is_adopted(study, member, own):
-        return None
-    settings = {"search", "folds", "trained_on", "sampler", "pruner", "seed", "trials"}
-    depends = to_plain(tuning_dependencies(workspace, name))
-    manifest = read_manifest(study.with_name("manifest.json"))
-    recorded = manifest.depends if manifest is not None else {}
-    return study if all(depends[key] == recorded.get(key) for key in settings) else None
+def used_study(workspace: Workspace, name: str) -> FinishedStudy | None:
+    """The study whose values are used: that of the block `tune`, else the newest of this data and member."""
+    current = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name)).parent
+    studies = [one for one in finished_studies(workspace.folder, name) if not _differences(workspace, one, name)]
+    return next((one for one in studies if one.folder == current), studies[-1] if studies else None)
 
 
 def study_differences(workspace: Workspace, name: str) -> list[str]:
@@ -182,38 +144,27 @@ def study_differences(workspace: Workspace, name: str) -> list[str]:
 
 
 def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, dict[str, str]]:
-    """The member as it is trained, and key -> "value (origin)" for every tuned key."""
+    """The member as it is trained, and key -> "value (origin)" for every tuned key.
+
+    A member that states its tuned folds, as `make adopt` writes them, is trained with the values that it states.
+    """
     member, study = workspace.params.members[name], used_study(workspace, name)
-    if study is None:
+    if study is None or member.tuned_folds:
         return member, {}
-    best = read_result(study)
-    own, values = best["own_values"], best["values"]
-    stated = own_values(member, own)
+    own, stated = study.result["own_values"], own_values(member, study.result["own_values"])
     overridden = overridden_keys(name, own, workspace.overrides)
-    adopted = _is_adopted(study, member, {key: value for key, value in stated.items() if key not in overridden})
-    used = {key: stated[key] if adopted else value for key, value in values.items() if key not in overridden}
+    # The values of a trial may have been copied into the parameter file.
+    is_copied = any(value != own[key] for key, value in stated.items() if key not in overridden)
+    values = {key: stated[key] if is_copied else value for key, value in study.result["values"].items()}
+    used = {key: value for key, value in values.items() if key not in overridden}
     origins = {}
-    for key, value in stated.items():
+    for key in stated:
         if key in overridden:
-            origins[key] = f"{format_value(value)} (SET)"
+            origins[key] = f"{format_value(stated[key])} (SET)"
         elif key in used:
             source = "tuned, the member's own value" if used[key] == own[key] else "tuned"
             origins[key] = f"{format_value(used[key])} ({source})"
-    if used:
-        folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
-        member = replace(with_values(member, used), tuned_folds=folds)
-    return member, origins
-
-
-def _is_adopted(study: Path, member: Member, stated: Mapping[str, object]) -> bool:
-    """Whether the parameter file states a trial of the study that was adopted: values unlike the own ones, or its folds.
-
-    Folds that the file stated before the study say nothing.  study: path of best.json.  stated: searched key -> the member's value.
-    """
-    best, manifest = read_result(study), read_manifest(study.with_name("manifest.json"))
-    before = manifest.depends["member"].get("tuned_folds", ()) if manifest is not None else ()
-    has_its_folds = set(best["folds"]) <= set(member.tuned_folds) and not set(best["folds"]) <= set(before)
-    return has_its_folds or any(stated[key] != best["own_values"][key] for key in stated)
+    return replace(with_values(member, used), tuned_folds=tuple(study.result["folds"])) if used else member, origins
 
 
 def tuned_member(workspace: Workspace, name: str) -> Member:
@@ -223,44 +174,21 @@ def tuned_member(workspace: Workspace, name: str) -> Member:
     return member_with_tuned_values(workspace, name)[0]
 
 
-def tuning_trials(work: Path) -> int:
-    """Number of finished trials in all studies. Trials of a continued study count once."""
-    largest: dict[str, int] = {}
-    for path in work.glob("tune/*/*/manifest.json"):
-        if manifest := read_manifest(path):
-            study = digest_of({"member": path.parts[-3], **manifest.depends, "trials": 0})
-            largest[study] = max(largest.get(study, 0), int(manifest.result.get("trials", 0)))
-    return sum(largest.values())
-
-
-def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
+def _differences(workspace: Workspace, study: FinishedStudy, name: str) -> list[str]:
     """Changes of the data and the member since a study was finished; [] = its values can be used.
 
     Ignored are the code, the metric and the settings of the study. The member's own values of the searched keys must be
-    those of the study's first trial, or a result of it that was adopted; overridden ones (SET) may differ.
+    those of one of its trials; overridden ones (SET) may differ.
     """
-    manifest = read_manifest(result.with_name("manifest.json"))
-    if manifest is None:
-        return [f"{result}: missing"]
-    best = read_result(result)
-    own = best["own_values"]
-    overridden = overridden_keys(name, own, workspace.overrides)
-    member = workspace.params.members[name]
-    stated = own_values(member, own)
-    tried = (best["values"], *best["tried"].values())
-    results = [own, *({**own, **values} for values in tried)]
-    is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
-    ignored = {*(set(own) if is_known else overridden), "tuned_folds"}
+    own, member = study.result["own_values"], workspace.params.members[name]
+    overridden, stated = overridden_keys(name, own, workspace.overrides), own_values(member, own)
+    trials = [own, *({**own, **values} for values in (study.result["values"], *study.result["tried"].values()))]
+    is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in trials)
+    ignored = {*(own if is_known else overridden), "tuned_folds"}
     if "head.strength" in ignored and stated["head.strength"] != CHOSEN_IN_EACH_FOLD:
         ignored.add("head.strengths")  # a strength that was adopted stands in place of those that the folds choose from
     places = {f"{block}{key}" for block in ("member.", "member.train.") for key in ignored}
     places |= {"weights"} & ignored  # their digest
     after = study_subject(workspace.prepared, workspace.params, member)
-    changes = changed_keys({key: manifest.depends.get(key) for key in after}, after)
+    changes = changed_keys({key: study.depends.get(key) for key in after}, after)
     return [change for change in changes if change.partition(":")[0] not in places]
-
-
-def read_result(result: Path) -> dict[str, Any]:
-    """Content of best.json."""
-    content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return content

@@ -197,11 +197,10 @@ def store_missing(
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     """Runner of the trials of a member. The device is opened with the first trial."""
-    from competition.tuning.settings import folds_used_in_tuning
     from competition.tuning.trials import TrialRunner
 
     device = functools.cache(partial(start_device, job))
-    folds = [-1, *folds_used_in_tuning(job.params)]  # -1: in no fold
+    folds = [-1, *job.params.tune.folds]  # -1: in no fold
 
     def select(images: "Images") -> "Images":  # no trial sees a row of another fold
         return replace(images, readable=images.readable & np.isin(images.folds, folds))

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
 from competition.config.secrets import without_secrets
-from competition.ensemble.settings import validate_params
 from competition.files.locks import InUse, last_holder
-from competition.files.manifest import Manifest, changed_keys
+from competition.files.manifest import Manifest
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
@@ -100,12 +98,9 @@ def train_nested_teachers(job: Job, name: str) -> None:
 
 
 def begin_run(job: Job, run: Run) -> None:
-    """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
-    if not hosts.writes():
-        return
-    members = validate_params(load_params(job.options.params)).members
-    stated = recorded_keys(members[run.name]) if run.name in members else {}
-    write_run_file(run, changed_keys(stated, run.depends["member"]))
+    """Describe a run in its folder, before its first model is trained."""
+    if hosts.writes():
+        write_run_file(run)
 
 
 def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:

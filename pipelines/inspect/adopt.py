@@ -9,9 +9,9 @@ from competition.config.params import Member, Params
 from competition.config.params_file import load_params, stated_keys
 from competition.config.search_space import CHOSEN_IN_EACH_FOLD, with_values
 from competition.config.yaml_text import read_text, read_yaml, rendered, set_value
-from competition.files.manifest import changed_keys, read_manifest, write_text
+from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run
-from competition.workspace.studies import read_result, study_differences, used_study
+from competition.workspace.studies import study_differences, used_study
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -88,17 +88,16 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
             else "it has no finished study"
         )
         raise UserError(f"TRIAL={label}: {reason}; `make tune MEMBER={name}` makes one of the present parameters")
-    best = read_result(study)
-    points = {str(best["trial"]): best["values"], **best.get("tried", {})}
+    best = study.result
+    points = {str(best["trial"]): best["values"], **best["tried"]}
     if number not in points:
         raise UserError(
-            f"TRIAL={label}: {display_path(study)} has no finished trial {number or '?'}; expected one of "
+            f"TRIAL={label}: {display_path(study.folder)} has no finished trial {number or '?'}; expected one of "
             f"{', '.join(f'{name}:{each}' for each in sorted(points, key=int))}"
         )
     member, values = params.members[name], {**best["own_values"], **points[number]}  # whatever was adopted earlier
     if member.head is not None and values.get("head.strength") == CHOSEN_IN_EACH_FOLD:
-        manifest = read_manifest(study.with_name("manifest.json"))
-        strengths = manifest.depends["member"]["head"].get("strengths", ()) if manifest is not None else ()
+        strengths = study.depends["member"]["head"].get("strengths", ())
         member = replace(member, head=replace(member.head, strengths=tuple(strengths)))
     member = with_values(member, values)
     member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, *best["folds"]})))

@@ -1,14 +1,11 @@
-"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
-members that were trained elsewhere, with their files."""
+"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.external_predictions import stored_ids
 from competition.files.manifest import files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE, with_error
@@ -16,7 +13,6 @@ from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import (
     Run,
-    blended_external,
     changes_between,
     honest_scores,
     runs_in_use,
@@ -26,11 +22,10 @@ from competition.workspace.runs import (
     submissions_by_run,
 )
 from competition.workspace.scores import held_out_score, trivial_text
-from pipelines.terminal.output import display_path, table_lines
+from pipelines.terminal.output import table_lines
 from pipelines.terminal.runner import Job
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
-EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), " incomplete"
 MOST_DIFFERENCES = 3
 NAMES = {
@@ -42,7 +37,7 @@ NAMES = {
 
 
 def run(job: Job) -> None:
-    """members/*/*/, blend/, submissions/ledger.jsonl, external predictions -> tables on the screen"""
+    """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
     member = job.options.member
     known = {*job.params.members, *job.params.external, *(one.name for one in stored_runs(job.work))}
     if member and member not in known:
@@ -65,10 +60,7 @@ def run(job: Job) -> None:
     elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
     if external:
-        job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job, external), indent=0))
-        job.echo(
-            "runs: external members were trained elsewhere; * = in the blend; rows: predicted ones of those in the index"
-        )
+        job.echo(f"runs: trained elsewhere, without runs: {', '.join(external)}")
 
 
 def run_rows(job: Job, runs: Sequence[Run]) -> list[list[str]]:
@@ -118,28 +110,3 @@ def difference_from_parameters(job: Job, run: Run) -> str:
     differences = list(dict.fromkeys(differences))
     more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
     return "; ".join(differences[:MOST_DIFFERENCES]) + more
-
-
-def external_rows(job: Job, names: Sequence[str]) -> list[list[str]]:
-    """One row of EXTERNAL_COLUMNS for each of these members whose predictions were made elsewhere.
-
-    * marks those that the blend mixes. Whether the files hold probabilities is checked by the blend.
-    """
-    prepared, rows = job.prepared, []
-    for name in names:
-        external = job.params.external[name]
-        files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        cells = []
-        for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown
-            ids, missing = prepared.part(part)["id"].to_numpy(str), [file for file in of_part if not file.is_file()]
-            if not of_part or missing:
-                cells.append(f"{missing[0].name} was not found" if missing else "no file")
-                continue
-            try:
-                stored = [np.isin(ids, stored_ids(file, prepared.competition.classes)) for file in of_part]
-                cells.append(f"{np.logical_and.reduce(stored).sum():,} of {len(ids):,}")
-            except UserError:
-                cells.append("unreadable")
-        paths = ", ".join(display_path(file) for part in files.values() for file in part)
-        rows.append([f"{name}{' *' if name in blended_external(job.params) else ''}", *cells, paths])
-    return rows

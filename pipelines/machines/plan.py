@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import Tree, read_yaml
@@ -30,7 +31,7 @@ from competition.preflight.planning import (
     training_seconds,
 )
 from competition.preflight.topology import topology_named
-from competition.workspace.studies import network_digest, tuned_member
+from competition.workspace.studies import network_dependencies, tuned_member
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import compiled_features, measure_speed, pass_seconds
 from pipelines.terminal.output import display_path
@@ -162,7 +163,7 @@ def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
         if member.head is None:
             trained.append(name)
         else:
-            networks.setdefault(network_digest(member), (name, member))
+            networks.setdefault(digest_of(network_dependencies(member)), (name, member))
     return trained, dict(networks.values())
 
 

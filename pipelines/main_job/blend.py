@@ -25,7 +25,6 @@ from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
-from competition.ensemble.tta_policy import rejected_views
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label, scores_its_submissions
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
@@ -38,7 +37,7 @@ from competition.report.caveats import (
     without_expectation,
 )
 from competition.report.repeated_choices import choices_lines
-from competition.report.scores_json import diversity_json, scores_of
+from competition.report.scores_json import scores_of
 from competition.report.stored_blends import blend_text, blends_of, stored_labels
 from competition.report.terminal import (
     SUMMARY_COLUMNS,
@@ -60,7 +59,7 @@ from competition.workspace.ensemble_inputs import (
     prediction_sources,
 )
 from competition.workspace.scores import seed_spreads
-from competition.workspace.studies import DIGITS, plugins_entry, tuning_trials
+from competition.workspace.studies import DIGITS, plugins_entry
 from competition.workspace.tracking import Outcome, Subject, file_digests, flat
 from pipelines.terminal.output import Bold, display_path, table_lines
 from pipelines.terminal.progress import Bar
@@ -206,7 +205,7 @@ def create_blend(job: Job, folder: Path, sources: Mapping[str, Any], spreads: Ma
 
 
 def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> BlendResult:
-    """Load the predictions, fit the chain, score it, and analyse views and diversity."""
+    """Load the predictions, fit the chain, score it, and compare its members."""
     params, prepared = job.params, job.prepared
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
@@ -214,9 +213,6 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
-    policies = honest.chain.policies
-    rejected = {m: rejected_views(v, inputs.labels, metric, settings.policy, policies[m]) for m, v in oof.items()}
-    diverse = diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric)
     output, classes = honest.cross_fitted.output, len(prepared.competition.classes)
     scores = {
         **scores_of(params, honest, metric, inputs),
@@ -225,8 +221,8 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
         "notes": inputs.notes,
         "models": model_digests(job.workspace, sources),
         "seeds": spreads,
-        "views": {m: {"effect": honest.view_effects[m], "left_out": rejected[m]} for m in rejected},
-        "diversity": diversity_json(diverse),
+        "views": {name: {"effect": effect} for name, effect in honest.view_effects.items()},
+        "diversity": diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric),
         "caveats": series_and_shift_effects(
             load_caveats(job.path("data")), inputs, output, metric, classes, params.honest.seed
         ),
@@ -293,7 +289,6 @@ def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[st
         partial=partial,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         oof_digest=scores["oof_digest"],
-        trials=tuning_trials(job.work),
         expected=scores["expected"],
         optimistic=scores["optimistic"],
         runs=runs,

@@ -29,7 +29,7 @@ def run(job: Job) -> None:
         if origins:
             job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
         if changes := study_differences(job.workspace, name):
-            study = display_path(finished_studies(job.work, name)[-1].parent)
+            study = display_path(finished_studies(job.work, name)[-1].folder)
             tune = job.params.tune
             again = f"`make tune MEMBER={name}` repeats the study, and " if tune.trials and tune.folds else ""
             job.echo(

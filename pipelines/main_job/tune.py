@@ -1,6 +1,6 @@
 """Search hyperparameters with Optuna; the best values are written to a file that `train` uses and shows.
 
-Trials are cross-validated within tune.folds (tune.trained_on: tune_folds), so no label of another fold takes part in the
+Trials are cross-validated within tune.folds, so no label of another fold takes part in the
 choice, and the rows of the other folds give an honest score. Scoring trials on one fold while training them on all others
 is not enough: a value that by chance predicts fold 0 from fold 1 also predicts fold 1 from fold 0.
 
@@ -37,7 +37,6 @@ from competition.tuning.choice import (
 from competition.tuning.settings import StudySettings
 from competition.workspace.scores import trivial_text
 from competition.workspace.studies import (
-    adopted_study,
     is_tuned,
     tuning_dependencies,
     tuning_result_path,
@@ -86,12 +85,16 @@ def members_to_tune(job: Job) -> list[str]:
     selected, reasons = selected_members(job), list[str]()
     if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
         reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
+    if chosen := [name for name in selected if members[name].tuned_folds and not members[name].teacher]:
+        reasons.append(
+            f"{', '.join(chosen)} states tuned_folds, so its values were chosen already; without them it is tuned"
+        )
     if heads := [name for name in selected if changes_nothing(members[name], search)]:
         searchable = "head.kind, head.strength and head.hidden can be searched"
         reasons.append(
             f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; {searchable}"
         )
-    names = [name for name in selected if name not in {*students, *heads}]
+    names = [name for name in selected if name not in {*students, *chosen, *heads}]
     if not (job.options.member and is_named):
         names = [name for name in names if is_tuned(job.params, name)]
     if is_named and not names:
@@ -100,11 +103,8 @@ def members_to_tune(job: Job) -> list[str]:
     return names
 
 
-def tune_member(job: Job, name: str) -> Manifest | None:
+def tune_member(job: Job, name: str) -> Manifest:
     """Lead the study of one member, or join it if another process on this machine leads it."""
-    if not job.options.force and (study := adopted_study(job.workspace, name)):
-        job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
-        return None
     depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
     if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:

@@ -117,13 +117,11 @@ def test_the_projects_own_names_cannot_be_replaced(code: str, use: object, tmp_p
 
 
 def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) -> None:
-    code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing, 'small': lambda images: images[1:]}\n"
+    code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n"
     activate(load_plugins(plugins_file(tmp_path, code)))
-    failing, small = get_views(["failing", "small"])
+    (failing,) = get_views(["failing"])
     with pytest.raises(UserError, match=r"mine\.py line 2: VIEWS\['failing'\]: AttributeError: .*'nothing'"):
         failing(np.zeros((2, 4, 4, 3), np.float32))
-    with pytest.raises(UserError, match=r"expected images of the same shape and dtype, \(2, 4, 4, 3\) float32"):
-        small(np.zeros((2, 4, 4, 3), np.float32))
 
 
 def changed(*replacements: tuple[str, str]) -> str:

@@ -26,7 +26,7 @@ BAD_ROWS = [("single", row) for row in ([0.5, 0.6], [np.nan, 1], [np.inf, 0], [-
 @pytest.mark.parametrize(("target", "bad"), [*BAD_ROWS, ("multi", [1.2, 0.0]), ("regression", [np.nan])])
 def test_rows_that_are_no_predictions_of_their_target_are_an_error(target, bad):
     good = PROBS[0][: len(bad)]
-    with pytest.raises(UserError, match=r"1 row without (probabilities|finite numbers).*, first a; the first holds "):
+    with pytest.raises(UserError, match=r"1 row without (probabilities|finite numbers).*, first a: "):
         ViewPredictions(IDS, ("identity", "flip_lr"), np.array([[good, good], [good, bad], [good, good]]), target)
 
 
@@ -55,12 +55,8 @@ def test_fold_models_are_averaged_by_id_and_out_of_fold_parts_that_overlap_are_a
         mean_over_folds([first, views(["a", "c"], [[1, 0], [1, 0]])])
     joined = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
     assert joined.at(np.array(["b"])).probs.tolist() == [[[0, 1]]]
-    for part, message in (
-        (views(["a"], [[0, 1]]), "1 repeated id, first a"),
-        (views(["c"], [[0, 1]], ("flip_lr",)), "different views"),
-    ):
-        with pytest.raises(UserError, match=message):
-            concatenate_folds([first, part])
+    with pytest.raises(UserError, match="1 repeated id, first a"):
+        concatenate_folds([first, views(["a"], [[0, 1]])])
 
 
 def test_mapped_predictions_stay_in_their_file(tmp_path):
@@ -73,6 +69,3 @@ def test_mapped_predictions_stay_in_their_file(tmp_path):
     rows = np.array([3, 1])
     assert np.array_equal(mapped.view("b", rows), probs[rows, 2].astype(np.float32))
     assert np.array_equal(mapped.view("b", slice(2, 5)), probs[2:5, 2].astype(np.float32))
-    np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
-    with pytest.raises(UserError, match="probs is compressed and cannot be mapped"):
-        ViewPredictions.load(tmp_path / "small.npz", mapped=True)

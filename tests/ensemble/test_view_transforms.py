@@ -66,6 +66,5 @@ def test_a_group_contains_each_of_its_views_once():
 
 
 def test_an_unknown_view_is_an_error_with_the_nearest_name():
-    for name, hint in (("flip_rl", "did you mean 'flip_lr'"), ("dihedral+flip_lr", "a group of views and cannot be")):
-        with pytest.raises(UserError, match=hint):
-            expand_views([name])
+    with pytest.raises(UserError, match="did you mean 'flip_lr'"):
+        expand_views(["flip_rl"])

@@ -277,7 +277,7 @@ SEED = int(os.environ.get("SEED", "1"))
 PARAMS = f"""
 extends: {ROOT}/tests/small.yaml
 prepare: {{folds: 3}}
-tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds, heartbeat: 1.0}}
+tune: {{trials: 2, members: [slim], folds: [0, 1], heartbeat: 1.0}}
 train: {{epochs: 2, batch: 100, steps_per_call: 2}}
 predict: {{batch: 100, views: [identity, shift_up]}}
 blend: {{rounds: 3, bags: 2}}

@@ -1,9 +1,7 @@
 """A stated time: complete members at every moment, which no score chose, in an ordinary parameter file that repeats them."""
 
 import re
-import shlex
 import shutil
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -282,9 +280,7 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     file.write_text(f"{file.read_text()}honest: {{resamples: 50}}\n{budget}")
     project = goldfold.fit(photos, "prepare.folds=2", hours=0.005, work=tmp_path / "work")
     assert "small-linear" in project.scores().index and project.folds["fold"].nunique() == 2
-    (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
-    page = subprocess.run(shlex.split(command), cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    assert str(tmp_path / "work" / "my-photos" / "budget" / "report.html") in page
+    assert "next: " not in capsys.readouterr().out
     with pytest.raises(goldfold.UserError, match="is of another source"):
         goldfold.fit(tmp_path / "other" / "my photos", work=tmp_path / "work")
 
@@ -292,8 +288,6 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
 def test_a_line_that_is_no_network_is_refused_and_every_network_has_a_name_of_its_own(tmp_path: Path) -> None:
     for candidates, message in (
         ([SMALL.replace("cost: 1", "cost: 0")], "candidates.0.cost: Input should be greater than 0"),
-        ([SMALL, MIDDLE.replace("middle", "small")], "candidates.1.name: two candidates are called small"),
-        ([SMALL.replace("weights: none", "predictions: {oof: a.npz}")], "predictions was found where a network"),
     ):
         workspace_with(tmp_path, *candidates)
         with pytest.raises(UserError, match=re.escape(message)):

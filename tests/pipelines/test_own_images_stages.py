@@ -68,7 +68,7 @@ def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_downloa
     write_images(tmp_path / "photos" / "test", 1, first=90)
     (tmp_path / "photos" / "sample_submission.csv").write_text("id,label\nblue90,red\ngreen90,red\nred90,red\n")
     workspace.here("download", sets=sets)
-    assert "test/blue90.png is blue90 in the sample" in workspace.refused_here("prepare", sets)
+    assert "the tables and the sample must have the same ids" in workspace.refused_here("prepare", sets)
 
 
 # Each example of docs/external_predictions.md after its training part: name, what the training part leaves.
@@ -146,7 +146,7 @@ def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(externa
     workspace.here("blend", sets=sets.format(tmp_path, 1))
     assert stored_blends(workspace.work)[0][0] != first == current_blend(workspace.job().workspace)
     workspace.here("report", sets=sets.format(tmp_path, 2))
-    assert "The blend has other predictions of torch, or another digest of their folds, than" in workspace.page
+    assert "The blend has other members, fold models or predictions than " in workspace.page
 
 
 def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:

@@ -51,7 +51,7 @@ def scores_of_blend(
     settings, folds, oof = chain_settings(parameters, metric), np.arange(60) // 3 % 4, {"m": predictions}
     result = fit_and_score_chain(OofRows(oof, targets, folds, tuned_folds=tuned), settings, parameters.honest)
     rows = EnsembleInputs(IDS, targets, folds, oof, IDS[:20], {}, tuple(range(4)), tuned, ())
-    views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
+    views = {"m": {"effect": result.view_effects["m"]}}
     return to_plain({**scores_of(parameters, result, METRICS[metric], rows), "views": views}), result.chain
 
 

@@ -106,7 +106,7 @@ def exported_chain(chain: Chain, members, weights, predictions) -> ExportedChain
 @pytest.mark.parametrize("name", CHAINS)
 def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
     chain = with_fitted_rule(CHAINS[name], predictions)
-    members = {name: MEMBERS[name] for name in chain.used_views()}
+    members = {name: MEMBERS[name] for name in chain.blend.used}
     exported_chain(chain, members, {name: weights[name] for name in members}, predictions)
     probs, labels = apply_chain(chain, predictions)
     assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing

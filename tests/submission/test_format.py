@@ -72,28 +72,11 @@ def test_errors_that_kaggle_would_reject_are_reported_with_their_count(tmp_path,
 
 
 def test_a_sample_of_other_test_images_or_columns_is_an_error(sample):
-    with pytest.raises(UserError, match=r"1 id missing \('new'\), 1 id too many \('NA'\); if it is stale"):
+    with pytest.raises(UserError, match=r"1 id missing \('new'\), 1 id too many \('NA'\); .* if the sample is stale"):
         submission.check_sample(sample, ["001", "1e5", "=cmd", "i4", "new"], LABEL)
     sample.write_text("image_id,label\n1,0\n")
     with pytest.raises(UserError, match="the columns 'image_id', 'label', expected 'id', 'label'"):
         submission.check_sample(sample, IDS, LABEL)
-
-
-@pytest.mark.parametrize(
-    ("sample_ids", "test_ids", "message"),
-    [
-        (["t1.png", "t2.png"], ["t1", "t2"], "differ in the ending of the file only, t1 is t1.png in the sample"),
-        (["t1.png", "t2.png"], ["a/t1", "b/t2"], "differ in folders and the ending of the file only"),
-        (["1", "2"], ["001", "002"], "differ in leading zeros only"),
-    ],
-)
-def test_a_sample_with_other_ids_than_the_test_images_is_an_error_that_says_how_they_differ(
-    tmp_path, sample_ids, test_ids, message
-):
-    path = tmp_path / "sample_submission.csv"
-    path.write_text("id,label\n" + "".join(f"{name},0\n" for name in sample_ids))
-    with pytest.raises(UserError, match=message):
-        submission.check_sample(path, test_ids, LABEL)
 
 
 NAMES = ("scab", "rust", "rot")

@@ -28,7 +28,7 @@ def settings(trials: int, **changes) -> StudySettings:
     """changes: of the block tune, or of the settings themselves."""
     own = {key: changes.pop(key) for key in ("name", "own_values", "warm_start") if key in changes}
     plain = {"search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "heartbeat": 1.0, "trials": trials}
-    tune = replace(params("tune.patience=0 tune.hours=0").tune, **{**plain, **changes})
+    tune = replace(params("tune.hours=0").tune, **{**plain, **changes})
     return StudySettings(**{"name": "study", "tune": tune, "own_values": OWN, **own})
 
 

@@ -4,10 +4,8 @@ import pytest
 from builders import params, run_of
 from two_classes import PREPARED
 
-from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.files.manifest import write_json, write_manifest
-from competition.tuning.settings import StudySettings
 from competition.workspace import studies
 from competition.workspace.dependencies import fold_model, fold_views
 from competition.workspace.study_worker import study_settings
@@ -24,10 +22,17 @@ def finish_study(work: Path, overrides: str, values: dict[str, float], folds: li
     """Write the files of a finished study, like `make tune`; return the path of its result."""
     depends = studies.tuning_dependencies(workspace_with(work, overrides), "cnn")
     best, own_values = studies.tuning_result_path(work, "cnn", depends), {key: OWN[key] for key in values}
-    chosen = {"values": values, "own_values": own_values, "folds": folds}
-    write_json(best, {**chosen, "data": PREPARED.digest, "front": [], "tried": {}})
-    finished = f"{len(list((work / 'tune' / 'cnn').iterdir())):03}"
-    write_manifest(best.with_name("manifest.json"), depends, [best], {"finished": finished}, {})
+    finished = f"{len(list((work / 'tune' / 'cnn').glob('*'))):03}"
+    result = {
+        "values": values,
+        "own_values": own_values,
+        "folds": folds,
+        "data": PREPARED.digest,
+        "tried": {},
+        "finished": finished,
+    }
+    write_json(best, result)
+    write_manifest(best.with_name("manifest.json"), depends, [best], result, {})
     return best
 
 
@@ -64,13 +69,13 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
     assert bool(studies.study_differences(workspace_with(tmp_path, change), "cnn")) != used
 
 
-def test_the_stated_values_of_an_adopted_trial_are_used_and_those_of_a_study_that_follows_it(tmp_path: Path) -> None:
-    adopted = "members.cnn.tuned_folds=[0,1]"  # as `make adopt` writes them
+def test_a_member_that_states_its_tuned_folds_has_the_values_that_it_states(tmp_path: Path) -> None:
     finish_study(tmp_path, "", {"learning_rate": 0.25}, [0, 1])
-    member, _ = tuned(tmp_path, adopted)  # it adopted the first trial, although another one won
-    assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1)
-    finish_study(tmp_path, adopted, {"learning_rate": 0.25}, [0, 1])
-    assert tuned(tmp_path, adopted)[0].train.learning_rate == 0.25
+    member, origins = tuned(
+        tmp_path, "members.cnn.tuned_folds=[0,1]"
+    )  # as `make adopt` writes them: of the first trial
+    assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1) and origins == {}
+    assert not studies.is_tuned(params("members.cnn.tuned_folds=[0,1] tune.members=[]"), "cnn")
 
 
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
@@ -86,7 +91,7 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
 @pytest.mark.parametrize(
     ("change", "same"),
     [
-        ("tune.trials=50 tune.hours=2.0 tune.patience=9 tune.confirm_seeds=5 members.small.alpha=1.0", True),
+        ("tune.trials=50 tune.hours=2.0 tune.confirm_seeds=5 members.small.alpha=1.0", True),
         ("tune.folds=[1,2]", False),
         ("tune.sampler=random", False),
         ("tune.search.learning_rate.high=0.5", False),
@@ -99,19 +104,8 @@ def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_an
     assert before.own_values == OWN
 
 
-def test_warm_starts_bring_the_folds_that_chose_them_and_are_refused_without_them(tmp_path: Path) -> None:
-    def started(entries: str) -> StudySettings:
-        return study_settings(workspace_with(tmp_path, f"tune.warm_start=[{entries}]"), "cnn")
-
+def test_warm_starts_bring_the_folds_that_chose_them(tmp_path: Path) -> None:
     finish_study(tmp_path, "tune.seed=7", {"learning_rate": 0.002}, [0, 4])
     finish_study(tmp_path, "tune.seed=8", {"learning_rate": 9.0}, [3])  # outside the search space
-    file = tmp_path / "values.yaml"
-    file.write_text("values: [{learning_rate: 0.001, other: 5}, {weight_decay: 0.1}]\nfolds: []\n")
-    settings = started(f"earlier,family,{file}")
-    assert settings.warm_start == [{"learning_rate": 0.002}, {"learning_rate": 0.001}, {"weight_decay": 0.1}]
-    assert settings.folds == [0, 1, 4]
-    file.write_text("values: {learning_rate: 0.001}\n")
-    with pytest.raises(UserError, match="`folds:` whose labels chose them"):
-        started(str(file))
-    with pytest.raises(UserError, match="earlier, family or a YAML or JSON"):
-        started("erlier")
+    settings = study_settings(workspace_with(tmp_path, "tune.warm_start=[earlier,family]"), "cnn")
+    assert settings.warm_start == [{"learning_rate": 0.002}] and settings.folds == [0, 1, 4]
