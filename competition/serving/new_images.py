@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.features import LiveFeatures
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import FoldScorer
 
 NewImage = str | Path | bytes | np.ndarray
 

@@ -1,6 +1,6 @@
 """The rows of one fold model: those it is trained on, with targets and weights, and those it is scored on."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ class FoldRows:
     targets: Targets = SINGLE  # what the label numbers of the images stand for
     # Excluded folds -> probabilities for all other train rows, by teachers that were not trained on the excluded ones; None
     # without teachers.
-    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None
+    soft_labels: Mapping[ExcludedFolds, ViewPredictions] | None = None
 
     def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
         """The rows, targets and weights of one fold model.
@@ -51,7 +51,7 @@ class FoldRows:
         if self.soft_labels is not None:
             # Teachers predict the competition's own rows only, not external ones.
             share, own_rows = self.member.teacher_weight, rows[images.folds[rows] >= 0]
-            soft = self.soft_labels(fold).at(images.ids[own_rows]).view("identity")
+            soft = self.soft_labels[fold].at(images.ids[own_rows]).view("identity")
             targets[own_rows] = (1 - share) * targets[own_rows] + share * soft
         balance = labels if train.sampling == "balanced" else None
         return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)

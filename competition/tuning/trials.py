@@ -18,7 +18,7 @@ from competition.tuning.study import Evaluation
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import FoldScorer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
 # Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
@@ -52,8 +52,7 @@ class TrialRunner:
         member, folds, tune = with_values(self.member, values), self.ranking_folds, self._params.tune
         trainer = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
-        from competition.training.loop import Diverged, Epoch, Trained
-        from competition.training.scorer import TrainingOptions
+        from competition.training.trainer import Diverged, Epoch, Trained
 
         sign, epochs, by_fold = trainer.metric.sign, member.train.epochs, tune.pruner == "wilcoxon"
         scores, predictions = list[float](), list[np.ndarray]()  # of finished folds; scores: greater is better
@@ -70,7 +69,7 @@ class TrialRunner:
             parts = OTHER_FOLDS if position else FIRST_FOLD
             scored_epochs = {max(1, round(epochs * part)) for part in parts}  # from 1
             try:
-                for event in trainer.train(fold, member.train, TrainingOptions(None, scored_epochs)):
+                for event in trainer.train(fold, member.train, score_epochs=scored_epochs):
                     match event:
                         case Epoch() if event.held_out is not None and event.epoch < epochs and not by_fold:
                             share = (position + event.epoch / epochs) / len(folds)

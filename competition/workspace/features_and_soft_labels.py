@@ -34,7 +34,7 @@ from competition.workspace.studies import DIGITS, network_dependencies, plugins_
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import FoldScorer
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,7 +182,8 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
             show,
             partial(compare_versions, job, warned),
         )
-        with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
+        with connection.connected(job.options.cluster, Path(folder) / "project"):
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the tasks, as Ctrl-C does
             machines = connection.alive_machines()
             addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
             job.echo(f"cluster: {counted(len(machines), 'machine')} ({addresses})")
@@ -196,21 +196,13 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
 
 
 def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
-    """What every machine gets; data and files are put into the shared folder, or into Ray's object store.
-
-    Raises UserError if cluster.shared is no folder.
-    """
+    """What every machine gets; data and files are put into the shared folder, or into Ray's object store."""
     import ray
 
     cluster, members = job.params.cluster, {name: tuned_member(job.workspace, name) for name in job.params.members}
     is_tuning = requests[0].verb == "tune"
     at_home = {result_folder(job, path) for path in job.path("members").rglob("manifest.json")}
     finished = tuple(sorted(at_home - {request.result_folder for request in requests}))
-    if "://" in cluster.shared:
-        raise UserError(
-            f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
-            "bucket there (gcsfuse), or leave it empty: data then go through Ray"
-        )
     data = job.workspace.require(job.path("data", "manifest.json"))
     records = job.prepared.remote_records
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
@@ -270,22 +262,3 @@ def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[st
         warned.add(address)
         job.echo(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
 
-
-@contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM acts as Ctrl-C in this block, with the exit code of SIGTERM."""
-    received: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if received:
-            raise SystemExit(128 + received[0]) from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)

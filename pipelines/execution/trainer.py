@@ -2,7 +2,8 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ import numpy as np
 
 from competition.config.errors import MissingWeights, UserError, counted, first_few
 from competition.config.params import ExcludedFolds, Member
-from competition.config.params_file import locate
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.decoded_cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
@@ -19,7 +19,6 @@ from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
-from competition.workspace.runs import Run
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.features import FeatureEngine, FeatureSource
-    from competition.training.scorer import FoldScorer
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import FoldScorer, Trainer
     from competition.tuning.trials import TrialRunner
 
 
@@ -72,7 +70,7 @@ class TrainerInputs:
     parts: Sequence[str] | None = None  # of the index; None = all that the member is trained on
     images: "Images | None" = None  # that are decoded already; None reads them
     select: "Callable[[Images], Images]" = lambda images: images  # reduces the images before the engine is built
-    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None  # see FoldRows
+    soft_labels: Mapping[ExcludedFolds, ViewPredictions] | None = None  # see FoldRows
     alive: Callable[[], None] = lambda: None  # heartbeat, see Trainer
     engine: "Engine | None" = None  # of this member, compiled earlier
 
@@ -89,12 +87,10 @@ def open_trainer(
 
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))
-    try:
-        rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
+    rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
+    with errors_named(job, member, title):
         batch = job.params.predict.batch
         return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
-    except UserError as error:
-        raise error_of_member(job, member, title, error) from error
 
 
 def open_scorer(
@@ -138,13 +134,11 @@ def open_scorer(
 
 
 def engine_of(job: Job, network: Member, title: str, device: "Device") -> "FeatureEngine":
-    """The frozen network of a member. Raises UserError with the place of the member in the parameter file."""
+    """The frozen network of a member. Raises UserError with the name of the member."""
     from competition.training.features import feature_engine
 
-    try:
+    with errors_named(job, network, title):
         return feature_engine(network, device, job.params.predict.batch)
-    except UserError as error:
-        raise error_of_member(job, network, title, error) from error
 
 
 @dataclass(frozen=True)
@@ -272,11 +266,6 @@ def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> f
     return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
 
 
-def engine_key(job: Job, run: Run) -> str:
-    """What the engine of a run is kept under in `job.engines`; whoever uses it takes it out."""
-    return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
-
-
 def timed(function: Callable[[], object]) -> float:
     """Seconds of one call."""
     started = time.perf_counter()
@@ -289,32 +278,16 @@ def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
     return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
 
 
-def member_place(job: Job, title: str) -> str:
-    """Where a member, or its network by SET, is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
-
-    title: of a run or a study, which has the member's name among its words.
-    """
-    name = next((name for name in job.params.members if name in title.split()), "")
-    networks = [("members", name, key) for key in ("weights", "architecture")]
-    keys = next((one.path for one in job.overrides if one.path in networks), ("members", name))
-    if not name:
-        return title
-    place, file = locate(job.options.params, keys, job.overrides), job.options.params
-    if place.startswith((file.name, "SET ")):
-        return place
-    base, _, key = place.partition(": ")
-    return f"{display_path(file)}: {key} (of {base})"  # not only a file that the user never wrote
-
-
-def error_of_member(job: Job, network: Member, title: str, error: UserError) -> UserError:
-    """The error about the architecture or weights of a member with its place; of ImageNet weights with the SET that states files.
-
-    title: as of member_place; "" = of no member of the parameter file.
-    """
-    if not isinstance(error, MissingWeights):
-        return UserError(f"{member_place(job, title)}: {error}")
-    wanted = (network.architecture, network.alpha, "imagenet")
-    names = [name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted]
-    values = " ".join(f"members.{name}.weights=FILE" for name in names)
-    ready = f', or state its path: SET="{values}"' if names else ""
-    return UserError(f"{display_path(job.options.params)}: {error}{ready}")
+@contextmanager
+def errors_named(job: Job, network: Member, title: str) -> Iterator[None]:
+    """Errors about architecture or weights in this block name the member; those of missing ImageNet weights, the SET that states files."""
+    try:
+        yield
+    except MissingWeights as error:
+        wanted = (network.architecture, network.alpha, "imagenet")
+        names = [name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted]
+        values = " ".join(f"members.{name}.weights=FILE" for name in names)
+        ready = f', or state its path: SET="{values}"' if names else ""
+        raise UserError(f"{display_path(job.options.params)}: {error}{ready}") from error
+    except UserError as error:
+        raise UserError(f"{title}: {error}") from error

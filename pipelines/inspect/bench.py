@@ -61,11 +61,10 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
         "decoded in random order: they fit no cache" if streamed else "copied from the decoded cache, in random order"
     )
     record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
-    batch_seconds, step = time_parts(trainer, selected_folds(job)[0])
-    batch = trainer.engine.batch
-    record("augmented", batch, batch_seconds, "read, augmented and batched: the speed of the input pipeline")
+    times, batch = time_parts(trainer, selected_folds(job)[0]), trainer.engine.batch
+    record("augmented", batch, times.batch, "read, augmented and batched: the speed of the input pipeline")
     step_only = f"trained on data already in memory, on {device.replicas} x {device.kind}"
-    record("step", batch, step.in_memory, step_only)
-    record("trained", batch, step.step, "trained with the input pipeline, both together")
-    job.echo(f"bench {name}: {step.describe(member.train, streamed)}")
-    return {"images_per_second": speeds, "batch": batch, "waiting": step.share}
+    record("step", batch, times.step_in_memory, step_only)
+    record("trained", batch, times.step, "trained with the input pipeline, both together")
+    job.echo(f"bench {name}: {times.describe(member.train, streamed)}")
+    return {"images_per_second": speeds, "batch": batch, "waiting": times.waiting_share}

@@ -47,7 +47,7 @@ def run(job: Job) -> None:
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
-    from competition.training.loop import Epoch, StepsDone
+    from competition.training.trainer import Epoch, StepsDone
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)

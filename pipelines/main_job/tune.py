@@ -80,23 +80,18 @@ def run(job: Job) -> None:
 def members_to_tune(job: Job) -> list[str]:
     """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work.
 
-    Where a person named the verb and there is nothing to do, a line says why.
+    Left out are students, whose teachers are trained only after tuning, and heads in which tune.search changes nothing.
     """
-    members, search, is_named = job.params.members, job.params.tune.search, not job.options.as_part
-    selected, reasons = selected_members(job), list[str]()
-    if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
-        reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
-    if heads := [name for name in selected if changes_nothing(members[name], search)]:
-        searchable = "head.kind, head.strength and head.hidden can be searched"
-        reasons.append(
-            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; {searchable}"
-        )
-    names = [name for name in selected if name not in {*students, *heads}]
+    members, tune, is_named = job.params.members, job.params.tune, not job.options.as_part
+    selected = [name for name in selected_members(job) if not members[name].teacher]
+    names = [name for name in selected if not changes_nothing(members[name], tune.search)]
     if not (job.options.member and is_named):
         names = [name for name in names if is_tuned(job.params, name)]
     if is_named and not names:
-        others = f"tune.members is {job.params.tune.members}; `make tune MEMBER=...` names another member"
-        job.echo(f"tune: nothing to do, because {'; '.join(reasons) or others}")
+        job.echo(
+            f"tune: nothing to do: tuned are members without a teacher in which {', '.join(tune.search)} (tune.search) change something "
+            f"and that tune.members names (now {', '.join(tune.members)}), or MEMBER="
+        )
     return names
 
 
@@ -180,8 +175,6 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     write_json(best, result)
     lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in lines))
-    if job.options.verbose:
-        job.echo(f"tune {name}: {display_path(best)}")
     return [best], result
 
 
@@ -269,8 +262,6 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
         return f"the gain of trial {best.number} {gain} {rows}{kept}, {uses}"
     if own is None or own.number != best.number:
         return f"the trial of the member's own values is not complete, {uses}, those of trial {best.number}"
-    second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
-    ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
     score = with_error(sign * score_of(own), error, result["metric"])
-    return f"the member's own values have the best score, {score}{ahead}, {uses}"
+    return f"the member's own values have the best score, {score}, {uses}"

@@ -13,10 +13,9 @@ from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import PROBED_STEPS, Epoch, share_after_probe
+from competition.training.heads import PROBE, linear_probe
 from competition.training.optimizer import label_losses
-from competition.training.scorer import save_fold_model
-from competition.training.trainer import PROBE, Trainer, linear_probe
+from competition.training.trainer import PROBED_STEPS, Epoch, Trainer, save_fold_model, share_after_probe
 
 SETS = Targets("multi", np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], bool))
 VALUES = Targets("regression", np.array([1000.0, 1010.0, 1020.0]))
