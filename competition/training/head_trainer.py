@@ -11,13 +11,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.config.params import ExcludedFolds, Member, Train
+from competition.config.params import Member, Train
 from competition.ensemble.metrics import TargetKind
 from competition.images.labelled_images import Images
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
-from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
+from competition.training.fold_rows import STRATUM_ROWS, FoldRows
 from competition.training.heads import (
     ONE_THREAD_EACH,
     FittedHead,
@@ -41,10 +41,10 @@ class HeadTrainer(FoldScorer):
         super().__init__(rows, metric, alive)
         self._features = features
         self._arrays: State = {}  # of the head that was fitted or loaded last
-        self._ahead: dict[ExcludedFolds, Future[FittedHead]] = {}
+        self._ahead: dict[int, Future[FittedHead]] = {}
 
     @contextmanager
-    def fitting_ahead(self, folds: Sequence[ExcludedFolds], train: Train) -> Iterator[None]:
+    def fitting_ahead(self, folds: Sequence[int], train: Train) -> Iterator[None]:
         """Fit the heads of these fold models side by side while the context lasts; train(fold, train) waits for its own.
 
         Leaving the context waits for those that were begun.
@@ -65,7 +65,7 @@ class HeadTrainer(FoldScorer):
                 pool.shutdown(cancel_futures=True)
 
     def train(
-        self, fold: ExcludedFolds, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
+        self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
     ) -> Events:
         """Fit the head to the training rows of a fold model. It takes seconds: it has one epoch and no checkpoints."""
         self._alive()
@@ -76,7 +76,7 @@ class HeadTrainer(FoldScorer):
         epoch = Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)
         yield Trained([epoch], epoch)
 
-    def _fit(self, fold: ExcludedFolds, train: Train) -> FittedHead:
+    def _fit(self, fold: int, train: Train) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head
         assert head is not None
         images, rows = self.images, plan.rows
@@ -86,7 +86,7 @@ class HeadTrainer(FoldScorer):
         fitted_rows = HeadRows(features, targets, weights, self.rows.classes, self.rows.targets.kind)
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
-        seed = train.seed * 1_000 + model_number(fold)
+        seed = train.seed * 1_000 + fold
         fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
         if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
             return replace(fitted, loss=fitted.loss * float(plan.weights[rows].mean()))

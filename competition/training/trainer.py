@@ -18,7 +18,7 @@ import pandas as pd
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
-from competition.config.params import ExcludedFolds, Train
+from competition.config.params import Train
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import STORED_AS, ViewPredictions
 from competition.ensemble.view_transforms import get_views
@@ -99,9 +99,9 @@ class FoldScorer(ABC):
 
     @abstractmethod
     def train(
-        self, fold: ExcludedFolds, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
+        self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
     ) -> Events:
-        """Train on all folds but the excluded ones; yield what happens, at last Trained.
+        """Train on all folds but one; yield what happens, at last Trained.
 
         checkpoints: None = none are read or written.  score_epochs: after which the held-out rows are scored, besides the last one.
         """
@@ -118,7 +118,7 @@ class FoldScorer(ABC):
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         """(n, V, C) float32 of readable rows by the model that was trained or loaded last."""
 
-    def train_to_end(self, fold: ExcludedFolds, train: Train, score_epochs: EpochSet = True) -> Trained:
+    def train_to_end(self, fold: int, train: Train, score_epochs: EpochSet = True) -> Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
         *_, trained = self.train(fold, train, None, score_epochs)
         assert isinstance(trained, Trained)
@@ -129,6 +129,7 @@ class FoldScorer(ABC):
 
         weights: of a fold model; None: those of the model that was trained or loaded last.
         An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
         """
         if weights is not None:
             self.load_weights(weights)
@@ -136,36 +137,30 @@ class FoldScorer(ABC):
         probs = np.zeros((len(rows), len(views), self.rows.classes), np.float32)
         if is_readable.any():
             probs[is_readable] = self._probabilities(images, rows[is_readable], views)
+        if failed := int((~np.isfinite(probs).all((1, 2))).sum()):
+            raise Diverged(
+                f"the model predicts NaN or infinity for {failed} of {len(rows)} rows; lower train.learning_rate or set train.clip_norm"
+            )
         probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.rows.classes
         kind = self.rows.targets.kind
         return ViewPredictions(images.ids[rows], tuple(views), probs.astype(STORED_AS[kind]), kind)
 
-    def held_out(self, fold: ExcludedFolds, places: np.ndarray | slice = slice(None)) -> ViewPredictions:
-        """Out-of-fold probabilities by the model that was trained last, under the identity view.  places: of the held-out rows.
+    def held_out(self, fold: int, places: np.ndarray | slice = slice(None)) -> ViewPredictions:
+        """Out-of-fold predictions by the model that was trained last, under the identity view.  places: of the held-out rows."""
+        return self.predict(None, self.images, self.rows.held_out(fold)[places], ["identity"])
 
-        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
-        """
-        rows, kind = self.rows.held_out(fold)[places], self.rows.targets.kind
-        probs = self._probabilities(self.images, rows, ["identity"])
-        if not np.isfinite(probs).all():
-            raise Diverged(
-                f"the model predicts NaN or infinity for {int((~np.isfinite(probs)).reshape(len(rows), -1).any(1).sum())} of "
-                f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
-            )
-        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(STORED_AS[kind]), kind)
-
-    def out_of_fold(self, fold: ExcludedFolds, trained: Trained) -> ViewPredictions:
+    def out_of_fold(self, fold: int, trained: Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
         if trained.selected.epoch not in self._scored:
             self._scored = {trained.selected.epoch: self.held_out(fold)}
         return self._scored[trained.selected.epoch]
 
-    def score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+    def score_of(self, probs: ViewPredictions, fold: int) -> float:
         """The competition's metric of predictions of the held-out rows, under the identity view."""
         targets = self.rows.targets_of(self.rows.held_out(fold))
         return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
 
-    def _score_held_out(self, epoch: int, fold: ExcludedFolds, is_last: bool) -> Scores:
+    def _score_held_out(self, epoch: int, fold: int, is_last: bool) -> Scores:
         """The competition's metric and the mean loss of held-out rows after an epoch, for the curves of the report.
 
         At most CURVE_ROWS of the rows, the same ones after every epoch; after the last one all are predicted, and their predictions kept.
@@ -210,11 +205,10 @@ class Trainer(FoldScorer):
         self._features: np.ndarray | None = None  # (N, F) of all rows by the initial weights, if a fold model has needed them
 
     def train(
-        self, fold: ExcludedFolds, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
+        self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
     ) -> Events:
-        """Train on all folds but the excluded ones, from the newest complete checkpoint if there is one; yield what happens.
+        """Train on all folds but one, from the newest complete checkpoint if there is one; yield what happens.
 
-        fold: one excluded fold, or two for a nested teacher.
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
         Nothing is trained until the events are taken, see train_to_end(). Raises Diverged, and Stopped after an event with `stop` set.
         """
@@ -392,7 +386,7 @@ class Trainer(FoldScorer):
 class _Training:
     """One fold model in training: what it is trained from, and its progress, which a checkpoint holds with the engine's state."""
 
-    fold: ExcludedFolds
+    fold: int
     train: Train
     plan: TrainingPlan
     per_epoch: int  # steps
@@ -450,7 +444,7 @@ def augmentation_of(train: Train) -> Augmentation:
 
 
 def save_fold_model(
-    trainer: FoldScorer, fold: ExcludedFolds, trained: Trained, folder: Path
+    trainer: FoldScorer, fold: int, trained: Trained, folder: Path
 ) -> tuple[list[Path], dict[str, object]]:
     """Write weights.npz, history.csv and oof.npz of the model that the trainer has just trained.
 

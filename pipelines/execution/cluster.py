@@ -20,7 +20,7 @@ from competition.files.manifest import Stored, changed_keys, copy_file, read_man
 from competition.files.replacement import replace_model, training_path
 from competition.kernels.results import install
 from competition.tuning.settings import StudySettings
-from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
+from competition.workspace.dependencies import FoldModel, fold_model
 from competition.workspace.features_and_soft_labels import missing_teacher
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
@@ -63,7 +63,7 @@ def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
 
 
 def train_on_cluster(job: Job, names: Sequence[str]) -> None:
-    """Train the missing fold models of these members and of their nested teachers, teachers before students.
+    """Train the missing fold models of these members, teachers before students.
 
     Raises UserError if another teacher is neither current nor among `names`. Fold models that came home stay if an error ends
     the tasks.
@@ -75,10 +75,6 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
             stale = [model for model in selected if job.options.force or not model.is_current]
             if len(stale) < len(selected):
                 job.echo(f"train {run.title}: {len(selected) - len(stale)} of {len(selected)} fold models current")
-            for teacher, pair in nested_teachers(job.params, {name: [model.fold for model in stale]}):
-                for teacher_run in runs_of(job.workspace, teacher):
-                    if not (model := fold_model(teacher_run, pair)).is_current:
-                        models[model.name] = teacher_run, model
             models |= {model.name: (run, model) for model in stale}
     # The longest first: the last machine then has least to do while the others wait.
     seconds = {task: run.member.image_size**2 * run.member.train.epochs for task, (run, _) in models.items()}  # about
@@ -86,11 +82,10 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     for run, model in [models[task] for task in sorted(models, key=seconds.__getitem__, reverse=True)]:
         inputs = []
         for teacher_run in [teacher_run for runs in run.teachers.values() for teacher_run in runs]:
-            for fold in teacher_models(run.member, run.folds, model.fold):
-                needed = fold_model(teacher_run, fold)
-                if needed.name not in models and not needed.is_current:
-                    raise missing_teacher(run, teacher_run, fold)
-                inputs.append(result_folder(job, needed.manifest))
+            needed = fold_model(teacher_run, model.fold)
+            if needed.name not in models and not needed.is_current:
+                raise missing_teacher(run, teacher_run, model.fold)
+            inputs.append(result_folder(job, needed.manifest))
         requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 

@@ -79,7 +79,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
         changes = changed_keys(values["depends"], own[0].depends)
         raise UserError(f"this machine would train another run ({'; '.join(changes[:3])}): its files differ")
     if task["verb"] == "train":
-        train_models(job, run, [fold_model(run, fold if isinstance(fold, int) else (fold[0], fold[1]))])
+        train_models(job, run, [fold_model(run, fold)])
     else:
         predict_folds(job, run, {fold: fold_views(run, job.params, fold)})
 

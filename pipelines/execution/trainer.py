@@ -1,7 +1,6 @@
 """Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.config.errors import MissingWeights, UserError, counted, first_few
-from competition.config.params import ExcludedFolds, Member
+from competition.config.params import Member
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.decoded_cache import CacheBudget
-from competition.preflight.planning import Sizes, Speed
 from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from competition.training.trainer import FoldScorer, Trainer
     from competition.tuning.trials import TrialRunner
 
-
-STEPS_MEASURED = 12  # per epoch, at most
 
 
 def start_device(job: Job) -> "Device":
@@ -70,7 +66,7 @@ class TrainerInputs:
     parts: Sequence[str] | None = None  # of the index; None = all that the member is trained on
     images: "Images | None" = None  # that are decoded already; None reads them
     select: "Callable[[Images], Images]" = lambda images: images  # reduces the images before the engine is built
-    soft_labels: Mapping[ExcludedFolds, ViewPredictions] | None = None  # see FoldRows
+    soft_labels: Mapping[int, ViewPredictions] | None = None  # see FoldRows
     alive: Callable[[], None] = lambda: None  # heartbeat, see Trainer
     engine: "Engine | None" = None  # of this member, compiled earlier
 
@@ -206,73 +202,6 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     return TrialRunner(job.params.members[name], job.params, open_with)
 
 
-def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
-    """Measure training and prediction with the real trainer on random images.
-
-    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
-    """
-    from competition.images.batches import steps_per_epoch
-    from competition.images.labelled_images import Images
-    from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
-
-    started = time.monotonic()
-    batch, size = member.train.batch, member.image_size
-    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
-    numbers = np.arange(rows)
-    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
-    labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
-    images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
-    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
-    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
-
-    def train(epochs: int) -> float:
-        schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
-        return timed(lambda: trainer.train_to_end(0, schedule, score_epochs=False))
-
-    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
-        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
-
-    train(1)
-    startup = time.monotonic() - started
-    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
-    held_out_seconds = predict(("identity",), held_out_rows)
-    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
-    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
-    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
-    ready = startup - steps * step_seconds - held_out_seconds
-    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
-
-
-def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
-    """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
-    from competition.training.features import feature_engine
-
-    started = time.monotonic()
-    engine = feature_engine(member, device, predict_batch)
-    pass_seconds(engine, member, batches=1)
-    return engine, time.monotonic() - started
-
-
-def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> float:
-    """Seconds of one image under one view, of random images."""
-    from competition.images.labelled_images import Images
-    from competition.training.features import compute_features
-
-    count = batches * engine.predict_batch
-    pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
-    unknown = np.full(count, -1)
-    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
-    return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
-
-
 def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
     """The largest of (C,) targets or probabilities with its class; the value of a regression."""
     return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
@@ -280,7 +209,7 @@ def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
 
 @contextmanager
 def errors_named(job: Job, network: Member, title: str) -> Iterator[None]:
-    """Errors about architecture or weights in this block name the member; those of missing ImageNet weights, the SET that states files."""
+    """Errors about a network in this block name its member; those of missing ImageNet weights, the SET that states files."""
     try:
         yield
     except MissingWeights as error:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
 from competition.config.secrets import without_secrets
@@ -38,16 +37,9 @@ from competition.training.fault_tolerance import (
     stop_signals,
 )
 from competition.training.memory import available_bytes, memory_warning, too_large
-from competition.workspace.dependencies import (
-    FoldModel,
-    fold_model,
-    fold_names,
-    is_nested,
-    nested_teachers,
-    soft_labels,
-)
+from competition.workspace.dependencies import FoldModel, fold_model, fold_names, soft_labels
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
-from competition.workspace.runs import Run, runs_of, write_run_file
+from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
 from pipelines.execution.selection import selected_folds
@@ -87,24 +79,6 @@ def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
     """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
     locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in models}
     return sorted(models, key=lambda model: last_holder(locks[model.fold]) is not None)
-
-
-def train_nested_teachers(job: Job, name: str) -> None:
-    """Train the missing teacher models of a nested student.
-
-    For row r of fold j, the student's fold model k learns from a teacher that was trained without the folds j and k. Each such pair
-    of folds that the selected folds need is one model.
-    """
-    wanted = nested_teachers(job.params, {name: selected_folds(job)})
-    for teacher in dict.fromkeys(teacher for teacher, _ in wanted):
-        pairs = [pair for one, pair in wanted if one == teacher]
-        for run in runs_of(job.workspace, teacher):
-            models = [fold_model(run, pair) for pair in pairs]
-            missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
-            if missing:
-                lacking = f"{len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing"
-                job.echo(f"train {name}: {lacking}")
-                train_models(job, run, [models[number] for number in missing])
 
 
 def begin_run(job: Job, run: Run) -> None:
@@ -181,10 +155,9 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
             "or cache.folder on a larger disk, avoids it"
         )
-    sheet, single_folds = run.folder / AUGMENTED, [fold for fold in folds if isinstance(fold, int)]
-    # `make report` shows the sheet.
-    if isinstance(trainer, Trainer) and single_folds and hosts.writes() and not sheet.is_file():
-        images, targets, _ = trainer.first_batch(single_folds[0], member.train)
+    sheet = run.folder / AUGMENTED  # `make report` shows it
+    if isinstance(trainer, Trainer) and hosts.writes() and not sheet.is_file():
+        images, targets, _ = trainer.first_batch(folds[0], member.train)
         captions = [target_caption(row, job.prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
         contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
@@ -198,16 +171,16 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
 
 
 def labels_of_teachers(
-    device: "Device", job: Job, student: Run, folds: Sequence[ExcludedFolds], alive: Callable[[], None]
-) -> Mapping[ExcludedFolds, ViewPredictions]:
-    """Excluded fold of a student's model -> the soft labels of its training rows, predicted now unless they are stored.
+    device: "Device", job: Job, student: Run, folds: Sequence[int], alive: Callable[[], None]
+) -> Mapping[int, ViewPredictions]:
+    """Fold -> the soft labels of the training rows of a student's model without it, predicted now unless they are stored.
 
     Each teacher model predicts the rows that it was trained on. The result is stored beside the model.
     Raises UserError if one of the models is missing or out of date.
     """
     for teacher in [teacher for runs in student.teachers.values() for teacher in runs]:
         trainer: FoldScorer | None = None  # built for the first fold that needs it
-        for fold in [fold for fold in folds if not is_nested(student.member, fold)]:
+        for fold in folds:
             model, labels = fold_model(teacher, fold), soft_labels(teacher, fold)
             if not model.is_current:
                 raise missing_teacher(student, teacher, fold)
@@ -227,7 +200,7 @@ def labels_of_teachers(
                         raise
                     alive()
                     time.sleep(WAIT_SECONDS)
-    return {fold: load_soft_labels(job.prepared, student, fold) for fold in folds}
+    return {fold: load_soft_labels(student, fold) for fold in folds}
 
 
 def share_models(session: Session, pending: list[FoldModel]) -> None:
@@ -295,7 +268,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
 
 
 def train_and_store(
-    session: Session, fold: ExcludedFolds, folder: Path, checkpoints: Checkpoints, done: int
+    session: Session, fold: int, folder: Path, checkpoints: Checkpoints, done: int
 ) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`.
 
@@ -306,8 +279,7 @@ def train_and_store(
 
     job, run, trainer = session.job, session.run, session.trainer
     epochs, scored = run.member.train.epochs, job.params.device.score_epochs
-    is_shown = isinstance(fold, int)  # the score of a nested teacher is not
-    score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)} if is_shown else False
+    score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)}
     events = trainer.train(fold, run.member.train, checkpoints, score_epochs)
     received: list[int] = []
     prepare = without_secrets(job.params).prepare
@@ -336,7 +308,7 @@ def train_and_store(
 
 
 def show_events(
-    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int], tracking: Tracked
+    session: Session, events: "Events", fold: int, done: int, received: Sequence[int], tracking: Tracked
 ) -> "Trained":
     """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
     from competition.training.trainer import Epoch, StepsDone

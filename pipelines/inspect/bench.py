@@ -13,7 +13,8 @@ from competition.images.decoded_rows import is_streamed
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import networks_to_train, selected_folds
-from pipelines.execution.trainer import open_trainer, read_images, start_device, timed
+from pipelines.execution.speed import timed
+from pipelines.execution.trainer import open_trainer, read_images, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
