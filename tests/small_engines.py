@@ -99,9 +99,7 @@ def trainer_of(engine: Engine, train: Train) -> Trainer:
     return EngineTrainer(Rows(replace(EXPORTED, train=train), images, CLASSES), "accuracy", device, 8, engine=engine)
 
 
-def trained(
-    engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0
-) -> list[Epoch]:
+def trained(engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0) -> list[Epoch]:
     """Raises Stopped after `last_step`, unless that is 0."""
     for event in trainer_of(engine, train).train(0, train, checkpoints):
         if isinstance(event, StepsDone):

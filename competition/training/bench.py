@@ -64,7 +64,7 @@ def time_parts(trainer: Trainer, fold: int) -> PartTimes:
     step_seconds = []
     for dataset in (source.start(plan), noise_like(source)):
         distributed = engine.distributed(dataset)
-        calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())  # noqa: B023
+        calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
         for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
             pass
         step_seconds.append(seconds_per_item(calls) / len(rates))

@@ -135,7 +135,11 @@ def _plugin_features(builder: Any, images: Any, member: Member, classes: int) ->
     last = model.outputs[0]._keras_history.operation
     if last.name != "logits":
         return plugins.call(what, model, images)
-    if not isinstance(last, keras.layers.Dense) or last.activation is not keras.activations.linear or last.units != classes:
+    if (
+        not isinstance(last, keras.layers.Dense)
+        or last.activation is not keras.activations.linear
+        or last.units != classes
+    ):
         expected = f"a Dense layer of {classes} units without activation"
         raise UserError(plugins.problem(what, f"its layer 'logits' must be {expected}"))
     last.dtype_policy = keras.DTypePolicy("float32")

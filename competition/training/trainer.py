@@ -202,7 +202,9 @@ class Trainer(FoldScorer):
         self._device = device
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
-        self._features: np.ndarray | None = None  # (N, F) of all rows by the initial weights, if a fold model has needed them
+        self._features: np.ndarray | None = (
+            None  # (N, F) of all rows by the initial weights, if a fold model has needed them
+        )
 
     def train(
         self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
@@ -219,7 +221,7 @@ class Trainer(FoldScorer):
         if (share := share_after_probe(train, total)) < 1:
             plan = self.rows.plan(fold, replace(train, label_smoothing=share * train.label_smoothing))
         rates = warmup_cosine(train.learning_rate * share, total, train.warmup)
-        training = _Training(fold, train, plan, per_epoch, score_epochs)
+        training = _Training(train, plan, per_epoch, score_epochs)
         self._scored = {}
         self._start(training, checkpoints)
         source: TrainingBatches | None = None
@@ -343,12 +345,12 @@ class Trainer(FoldScorer):
         """Scores of the weights in the engine.  epoch: 0 = the initial weights."""
         scores, train, scored = Scores(), training.train, training.score_epochs
         if train.patience:
-            rows = self.rows.inner_validation(training.fold, train)
+            rows = self.rows.inner_validation(training.plan.fold, train)
             probs = self._probabilities(self.images, rows, ["identity"])[:, 0]
             scores["inner"] = self.metric.display(self.metric.evaluate(self.rows.targets_of(rows), probs))
         is_last = epoch == train.epochs
         if epoch and (is_last or (scored if isinstance(scored, bool) else epoch in scored)):
-            scores |= self._score_held_out(epoch, training.fold, is_last)
+            scores |= self._score_held_out(epoch, training.plan.fold, is_last)
         return scores
 
     def training_batches(self, train: Train, epoch: int) -> TrainingBatches:
@@ -386,7 +388,6 @@ class Trainer(FoldScorer):
 class _Training:
     """One fold model in training: what it is trained from, and its progress, which a checkpoint holds with the engine's state."""
 
-    fold: int
     train: Train
     plan: TrainingPlan
     per_epoch: int  # steps

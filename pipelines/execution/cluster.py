@@ -256,4 +256,3 @@ def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[st
     if differing and address not in warned:
         warned.add(address)
         job.echo(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
-

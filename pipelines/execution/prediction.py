@@ -67,7 +67,9 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
         changes = changes_between(others[-1], run)
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
-    return UserError(f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it{without}")
+    return UserError(
+        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it{without}"
+    )
 
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:

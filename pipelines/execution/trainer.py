@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from competition.tuning.trials import TrialRunner
 
 
-
 def start_device(job: Job) -> "Device":
     """Start the Keras backend and open the device. Call it before any other use of TensorFlow.
 
@@ -214,7 +213,9 @@ def errors_named(job: Job, network: Member, title: str) -> Iterator[None]:
         yield
     except MissingWeights as error:
         wanted = (network.architecture, network.alpha, "imagenet")
-        names = [name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted]
+        names = [
+            name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted
+        ]
         values = " ".join(f"members.{name}.weights=FILE" for name in names)
         ready = f', or state its path: SET="{values}"' if names else ""
         raise UserError(f"{display_path(job.options.params)}: {error}{ready}") from error

@@ -51,7 +51,7 @@ from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.trainer import Events, FoldScorer, Trained, Trainer
+    from competition.training.trainer import Events, FoldScorer, Trained
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
@@ -267,9 +267,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     return manifest
 
 
-def train_and_store(
-    session: Session, fold: int, folder: Path, checkpoints: Checkpoints, done: int
-) -> Computed:
+def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Checkpoints, done: int) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`.
 
     Returns the files and the facts of the manifest, of which `held_out` is in the metric's own sign.

@@ -11,8 +11,7 @@ values, and writes the result. Other processes with the same parameters and stor
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from statistics import fmean
@@ -162,10 +161,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
     runner = open_trial_runner(job, name)
     if not job.options.cluster:
-        with worker_processes(job, name) as processes:
-            for process in processes:
-                if code := process.wait():
-                    job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
+        run_worker_processes(job, name)
     elif done < settings.total and not limit_reached(trials, settings):
         run_workers(job, name, settings, depends)
     work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
@@ -178,9 +174,8 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     return [best], result
 
 
-@contextmanager
-def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """WORKERS processes that join the study; none for one worker, which is this process itself."""
+def run_worker_processes(job: Job, name: str) -> None:
+    """Run WORKERS processes that join the study, until they end; none for one worker, which is this process itself."""
     options = job.options
     command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
     for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
@@ -192,7 +187,9 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
         subprocess.Popen(command, env=environment) for _ in range(options.workers if options.workers > 1 else 0)
     ]
     try:
-        yield processes
+        for process in processes:
+            if code := process.wait():
+                job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
     finally:
         for process in processes:
             process.terminate()

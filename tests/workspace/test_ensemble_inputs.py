@@ -165,4 +165,3 @@ def test_several_teachers_are_averaged_by_id_and_one_with_two_seeds_counts_as_on
     for teacher, probability in zip(student.teachers["wide"], (0.8, 0.4)):
         save_soft_labels(teacher, 1, probability)
     assert label_by_fold(student, 1) == {0: label, 2: label}
-
