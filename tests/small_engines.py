@@ -29,7 +29,8 @@ from competition.training import engine as shared
 from competition.training import trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, open_device
-from competition.training.engine import CompiledIn, Engine, State, make_engine
+from competition.training.engine import CompiledIn, Engine, State
+from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows
 from competition.training.model import build
 from competition.training.trainer import Epoch, Scores, StepsDone, Stopped, Trained, Trainer

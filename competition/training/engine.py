@@ -1,5 +1,5 @@
-"""What both engines share: how one is made, the interface, names of variables, random seeds, collecting probabilities. The step
-itself is in engine_tensorflow.py and engine_jax.py.
+"""What both engines share: the interface, names of variables, random seeds, collecting probabilities. The step itself is in
+engine_tensorflow.py and engine_jax.py.
 
 An engine is one member's compiled training step. It is built once, then reset, trained and asked for probabilities fold
 after fold. The step is our own and not a Keras optimizer, which clips gradients per replica before they are summed and
@@ -9,19 +9,16 @@ compiles learning rate and weight decay into the graph.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
 import keras
 import numpy as np
 
-from competition.config.params import Member, Train
+from competition.config.params import Train
 from competition.ensemble.metrics import TargetKind
-from competition.prepare.targets import SINGLE, Targets
 from competition.training.backend import Tensor
-from competition.training.device import Device, prediction_batch_size, resolved_precision, round_up_batch
-from competition.training.model import build
 from competition.training.optimizer import LOSSES
 
 State = dict[str, np.ndarray]
@@ -43,31 +40,6 @@ class CompiledIn:
     keep_average: bool = False  # keep a moving average of the weights and predict with it
     target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
     scale_loss: bool = False  # dynamic loss scaling: gradients of float16 activations are else rounded to 0
-
-
-def engine_of(member: Member, classes: int, predict_batch: int, device: Device, targets: Targets = SINGLE) -> "Engine":
-    """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
-    train = replace(member.train, precision=resolved_precision(member.train.precision, device))
-    compiled_in = CompiledIn(
-        round_up_batch(train.batch, device.replicas * train.accumulate),
-        prediction_batch_size(predict_batch, member.image_size, device),
-        train.accumulate,
-        train.ema > 0,
-        targets.kind,
-        scale_loss=train.precision == "float16",
-    )
-    return make_engine(lambda: build(replace(member, train=train), classes, targets.kind), device, compiled_in)
-
-
-def make_engine(network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> "Engine":
-    """The engine of the device's backend.  network: builds the model."""
-    if device.backend == "jax":
-        from competition.training.engine_jax import JaxEngine
-
-        return JaxEngine(network, device, compiled_in)
-    from competition.training.engine_tensorflow import TensorFlowEngine
-
-    return TensorFlowEngine(network, device, compiled_in)
 
 
 class Engine(ABC):

@@ -15,7 +15,8 @@ from competition.files.manifest import atomic_write
 from competition.images.batches import RowsBegun, prediction_batches
 from competition.images.labelled_images import Images
 from competition.training.device import Device, prediction_batch_size, resolved_precision
-from competition.training.engine import CompiledIn, Engine, make_engine
+from competition.training.engine import CompiledIn, Engine
+from competition.training.engines import make_engine
 from competition.training.model import build
 from competition.training.timm_features import TimmEngine
 

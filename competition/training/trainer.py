@@ -31,7 +31,8 @@ from competition.prepare.targets import training_of
 from competition.training.checkpoint import Checkpoint, Checkpoints, save_arrays
 from competition.training.device import Device, host_share
 from competition.training.device_augmentation import augmented, augments_on_device
-from competition.training.engine import Engine, State, engine_of
+from competition.training.engine import Engine, State
+from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.heads import linear_probe
 

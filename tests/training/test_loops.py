@@ -8,7 +8,8 @@ import tensorflow as tf
 from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 
 from competition.training.device import Device, resolved_precision
-from competition.training.engine import LOSS_SCALE, CompiledIn, make_engine
+from competition.training.engine import LOSS_SCALE, CompiledIn
+from competition.training.engines import make_engine
 from competition.training.optimizer import STEPS_PER_DOUBLING, next_loss_scale
 from competition.training.trainer import Stopped, warmup_cosine
 
