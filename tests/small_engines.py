@@ -33,7 +33,7 @@ from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows
 from competition.training.model import build
-from competition.training.trainer import Epoch, Scores, StepsDone, Stopped, Trained, Trainer
+from competition.training.trainer import Epoch, NetworkTrainer, Scores, StepsDone, Stopped, Trained
 
 MAX_DEVICES = 4
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
@@ -85,14 +85,14 @@ class Rows(FoldRows):
         return TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=fold)
 
 
-class EngineTrainer(Trainer):
+class EngineTrainer(NetworkTrainer):
     """Trains any engine, whatever its network and its targets are."""
 
     def _score_held_out(self, epoch: int, fold: int, is_last: bool) -> Scores:
         return {"held_out": float(held_out(self.engine).std())}
 
 
-def trainer_of(engine: Engine, train: Train) -> Trainer:
+def trainer_of(engine: Engine, train: Train) -> NetworkTrainer:
     pixels, labels = pictures()
     images = Images(np.arange(N).astype(str), pixels, labels, (np.arange(N) < 64).astype(int), np.ones(N, bool))
     mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
@@ -189,7 +189,7 @@ def decisions(number: int) -> State:
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=4)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
+    trainer = NetworkTrainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
     training.CALL_SECONDS, training.FIRST_STEPS, last_step = 0.0 if number == 0 else 1e9, 1, 0
     with suppress(Stopped):
         for event in trainer.train(0, train, score_epochs=False):

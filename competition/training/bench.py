@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from competition.config.params import Train
 from competition.images.batches import TrainingBatches, steps_per_epoch
-from competition.training.trainer import Trainer
+from competition.training.trainer import NetworkTrainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
@@ -47,7 +47,7 @@ class PartTimes:
         )
 
 
-def time_parts(trainer: Trainer, fold: int) -> PartTimes:
+def time_parts(trainer: NetworkTrainer, fold: int) -> PartTimes:
     """Train for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards.
 
     The input pipeline itself is not timed: tf.data reorders and overlaps its stages, so clocks in it measure nothing real.

@@ -28,16 +28,16 @@ from competition.training.heads import (
     probabilities_of,
 )
 from competition.training.logistic_regression import Alive
-from competition.training.trainer import Epoch, EpochSet, Events, FoldScorer, Trained
+from competition.training.trainer import Epoch, EpochSet, Events, Trained, Trainer
 
 BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
 
 
-class HeadTrainer(FoldScorer):
+class HeadTrainer(Trainer):
     """Fits and predicts any number of folds and trials of one frozen-feature member."""
 
     def __init__(self, rows: FoldRows, metric: str, features: FeatureSource, alive: Alive = lambda: None) -> None:
-        """features: of every row that is fitted or predicted.  metric, alive: see FoldScorer."""
+        """features: of every row that is fitted or predicted.  metric, alive: see Trainer."""
         super().__init__(rows, metric, alive)
         self._features = features
         self._arrays: State = {}  # of the head that was fitted or loaded last

@@ -1,6 +1,6 @@
 """Train the fold models of a member and predict by them, on one device: used by tuning, training and prediction.
 
-`FoldScorer` is what every trainer does with a fold model: it predicts held-out and other rows, and scores them. `Trainer` trains
+`Trainer` is what every trainer does with a fold model: it predicts held-out and other rows, and scores them. `NetworkTrainer` trains
 networks; head_trainer.py fits heads to stored features. A training that was interrupted and resumed ends with the same weights, bit
 for bit, as one that was not.
 """
@@ -89,8 +89,8 @@ class Stopped(Exception):
     """Training was stopped on request; its state is in the checkpoint, if checkpoints are written."""
 
 
-class FoldScorer(ABC):
-    """The fold models of one member. `Trainer` trains networks, `HeadTrainer` fits heads to stored features."""
+class Trainer(ABC):
+    """The fold models of one member. `NetworkTrainer` trains networks, `HeadTrainer` fits heads to stored features."""
 
     def __init__(self, rows: FoldRows, metric: str, alive: Callable[[], None]) -> None:
         """metric: name of the competition's metric.  alive: heartbeat, called before every prediction batch."""
@@ -183,7 +183,7 @@ class FoldScorer(ABC):
         return {"held_out": self.metric.display(self.metric.evaluate(targets, output)), "held_out_loss": loss}
 
 
-class Trainer(FoldScorer):
+class NetworkTrainer(Trainer):
     """Trains and predicts any number of folds and trials of one member with one compiled engine."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Trainer(FoldScorer):
         alive: Callable[[], None] = lambda: None,
         engine: Engine | None = None,
     ) -> None:
-        """metric, alive: see FoldScorer.  predict_batch: images in a prediction batch.
+        """metric, alive: see Trainer.  predict_batch: images in a prediction batch.
 
         engine: one of this member that was compiled earlier; None compiles it.
         """
@@ -392,7 +392,7 @@ class _Training:
     train: Train
     plan: TrainingPlan
     per_epoch: int  # steps
-    score_epochs: EpochSet  # see FoldScorer.train
+    score_epochs: EpochSet  # see Trainer.train
     step: int = 0  # steps done
     loss_sum: float = 0.0  # of the steps of the current epoch
     history: list[Epoch] = field(default_factory=list)
@@ -446,7 +446,7 @@ def augmentation_of(train: Train) -> Augmentation:
 
 
 def save_fold_model(
-    trainer: FoldScorer, fold: int, trained: Trained, folder: Path
+    trainer: Trainer, fold: int, trained: Trained, folder: Path
 ) -> tuple[list[Path], dict[str, object]]:
     """Write weights.npz, history.csv and oof.npz of the model that the trainer has just trained.
 

@@ -24,7 +24,7 @@ from competition.workspace.studies import DIGITS, network_dependencies, plugins_
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from competition.training.trainer import FoldScorer
+    from competition.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def missing_teacher(student: Run, teacher: Run, fold: int) -> UserError:
     )
 
 
-def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: int) -> tuple[list[Path], dict[str, int]]:
+def save_soft_labels(trainer: "Trainer", folder: Path, fold: int) -> tuple[list[Path], dict[str, int]]:
     """Predict the rows that a teacher model was trained on and write them to soft/soft.npz in its folder.
 
     trainer: of the teacher.  Returns the file, and the number of rows for the manifest.

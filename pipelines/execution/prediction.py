@@ -13,14 +13,14 @@ from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
-from pipelines.execution.trainer import TrainerInputs, open_scorer, read_images, start_device
+from pipelines.execution.trainer import TrainerInputs, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
-    from competition.training.trainer import FoldScorer
+    from competition.training.trainer import Trainer
 
 
 def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
@@ -91,7 +91,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
             )
         inputs = TrainerInputs(parts=("train", "test"))
         test = with_labels(job.prepared, ("test",))
-    trainer = open_scorer(job, run.member, name, device, inputs)
+    trainer = open_trainer(job, run.member, name, device, inputs)
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
             weights, path = fold_manifest_path(run, fold).parent, predictions.manifest
@@ -101,7 +101,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
 
 
 def predict_fold(
-    trainer: "FoldScorer", test: "Images", model: Path, folder: Path, fold: int, views: Sequence[str]
+    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, views: Sequence[str]
 ) -> Computed:
     """Predict the held-out rows and the test rows under every view, and write them to `folder`.
 

@@ -25,7 +25,7 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     from competition.images.batches import steps_per_epoch
     from competition.images.labelled_images import Images
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
     started = time.monotonic()
     batch, size = member.train.batch, member.image_size
@@ -35,7 +35,7 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
     images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
     plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
-    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
+    trainer = NetworkTrainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     schedule = replace(member.train, epochs=1, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
     trainer.train_to_end(0, schedule, score_epochs=False)

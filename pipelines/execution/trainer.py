@@ -1,4 +1,4 @@
-"""Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
+"""Open the trainer of one member: select the Keras backend, open the device, and only then read the images."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.features import FeatureEngine, FeatureSource
-    from competition.training.trainer import FoldScorer, Trainer
+    from competition.training.trainer import NetworkTrainer, Trainer
     from competition.tuning.trials import TrialRunner
 
 
@@ -70,33 +70,33 @@ class TrainerInputs:
     engine: "Engine | None" = None  # of this member, compiled earlier
 
 
-def open_trainer(
+def open_network_trainer(
     job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
-) -> "Trainer":
-    """Trainer of a `member` whose network is trained, with its images decoded and its engine built.  title: in messages."""
+) -> "NetworkTrainer":
+    """The trainer of a `member` whose network is trained, with its images decoded and its engine built.  title: in messages."""
     prepared = job.prepared
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))
     rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
     with errors_named(job, member, title):
         batch = job.params.predict.batch
-        return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
+        return NetworkTrainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
 
 
-def open_scorer(
+def open_trainer(
     job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
-) -> "FoldScorer":
-    """What trains and predicts the fold models of a member: a Trainer, or a HeadTrainer on stored features.
+) -> "Trainer":
+    """What trains and predicts the fold models of a member: a NetworkTrainer, or a HeadTrainer on stored features.
 
     inputs.parts: with "test" the test rows can be predicted, too.
     """
     if member.head is None:
-        return open_trainer(job, member, title, device, inputs)
+        return open_network_trainer(job, member, title, device, inputs)
     if hosts.are_joined():
         raise UserError(f"{title}: a head is fitted on one host, and several are connected; train it on one of them")
     from competition.images.labelled_images import with_labels
@@ -195,8 +195,8 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     def select(images: "Images") -> "Images":  # no trial sees a row of another fold
         return replace(images, readable=images.readable & np.isin(images.folds, folds))
 
-    def open_with(member: Member, images: "Images | None") -> "FoldScorer":
-        return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
+    def open_with(member: Member, images: "Images | None") -> "Trainer":
+        return open_trainer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with)
 

@@ -43,7 +43,7 @@ from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
 from pipelines.execution.selection import selected_folds
-from pipelines.execution.trainer import TrainerInputs, open_scorer, start_device, target_caption
+from pipelines.execution.trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -51,7 +51,7 @@ from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.trainer import Events, FoldScorer, Trained
+    from competition.training.trainer import Events, Trained, Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
@@ -125,7 +125,7 @@ class Session:
 
     job: Job
     run: Run
-    trainer: "FoldScorer"
+    trainer: "Trainer"
     bar: Bar
     alive: Callable[[], None]  # to be called at every step
     models: int  # number of models that this process set out to train, for the bar
@@ -138,7 +138,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     """
     from competition.report.pictures import AUGMENTED, contact_sheet
     from competition.training.head_trainer import HeadTrainer
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
     member, title, folds = run.member, run.title, [model.fold for model in pending]
     if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
@@ -147,7 +147,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         f"train {title}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
     )
     soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
-    trainer = open_scorer(job, member, title, device, TrainerInputs(soft_labels=soft, alive=alive))
+    trainer = open_trainer(job, member, title, device, TrainerInputs(soft_labels=soft, alive=alive))
     begin_run(job, run)  # not before: a member whose weights are missing leaves no run
     if is_streamed(trainer.images.pixels):
         job.echo(
@@ -156,14 +156,14 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
             "or cache.folder on a larger disk, avoids it"
         )
     sheet = run.folder / AUGMENTED  # `make report` shows it
-    if isinstance(trainer, Trainer) and hosts.writes() and not sheet.is_file():
+    if isinstance(trainer, NetworkTrainer) and hosts.writes() and not sheet.is_file():
         images, targets, _ = trainer.first_batch(folds[0], member.train)
         captions = [target_caption(row, job.prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
         contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
     with ahead, Bar(None, title, "steps") as bar:
         share_models(Session(job, run, trainer, bar, alive, len(pending)), pending)
-    if isinstance(trainer, Trainer):
+    if isinstance(trainer, NetworkTrainer):
         engines = (*job.engines.values(), trainer.engine)
         if sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS:
             # For predictions in the same process: compiling it again takes seconds.
@@ -179,7 +179,7 @@ def labels_of_teachers(
     Raises UserError if one of the models is missing or out of date.
     """
     for teacher in [teacher for runs in student.teachers.values() for teacher in runs]:
-        trainer: FoldScorer | None = None  # built for the first fold that needs it
+        trainer: Trainer | None = None  # built for the first fold that needs it
         for fold in folds:
             model, labels = fold_model(teacher, fold), soft_labels(teacher, fold)
             if not model.is_current:
@@ -188,7 +188,7 @@ def labels_of_teachers(
                 continue
             if trainer is None:
                 inputs = TrainerInputs(parts=("train",), alive=alive)
-                trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
+                trainer = open_trainer(job, teacher.member, teacher.title, device, inputs)
             predict = partial(save_soft_labels, trainer, model.manifest.parent, fold)
             while True:  # another `make train` in this folder may predict them now
                 try:

@@ -14,7 +14,7 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import networks_to_train, selected_folds
 from pipelines.execution.speed import timed
-from pipelines.execution.trainer import open_trainer, read_images, start_device
+from pipelines.execution.trainer import open_network_trainer, read_images, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -54,7 +54,7 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
         rows = np.arange(min(MAX_DECODED, uncached.shape[0]))
         seconds = timed(lambda: uncached[rows])
     record("decoded", len(rows), seconds, "read from the record files and decoded, as when the cache is filled")
-    trainer = open_trainer(job, member, name, device)
+    trainer = open_network_trainer(job, member, name, device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
     shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
     streamed = is_streamed(pixels)

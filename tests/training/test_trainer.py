@@ -21,7 +21,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, inner_part
-from competition.training.trainer import Diverged, StepsDone, Stopped, Trained, Trainer
+from competition.training.trainer import Diverged, NetworkTrainer, StepsDone, Stopped, Trained
 
 N, FOLDS = 59, 3  # divides badly by everything
 LABELS = np.arange(N) % CLASSES
@@ -30,20 +30,22 @@ IMAGES = Images(IDS, pixels_of(LABELS), LABELS, np.arange(N) // CLASSES % FOLDS,
 RANDOM = {"dropout": 0.3, "flip": "horizontal", "shift": 0.1, "brightness": 0.1}
 
 
-def trainer_of(recipe, images=IMAGES, metric="macro_f1", replicas=1, engine=None) -> Trainer:
+def trainer_of(recipe, images=IMAGES, metric="macro_f1", replicas=1, engine=None) -> NetworkTrainer:
     """engine: one that was compiled for the same network and batch."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    return Trainer(FoldRows(recipe, images, CLASSES), metric, device, 7, engine=engine)
+    return NetworkTrainer(FoldRows(recipe, images, CLASSES), metric, device, 7, engine=engine)
 
 
 @cache
-def shared_trainer(replicas: int = 1, random: bool = True) -> Trainer:
+def shared_trainer(replicas: int = 1, random: bool = True) -> NetworkTrainer:
     """One trainer per configuration for all tests: what was trained before must not matter."""
     return trainer_of(member(batch=12, **(RANDOM if random else {})), replicas=replicas)
 
 
-def trained(trainer: Trainer, fold: int, checkpoints=None, stop=lambda: False, **changes) -> tuple[Trained, State]:
+def trained(
+    trainer: NetworkTrainer, fold: int, checkpoints=None, stop=lambda: False, **changes
+) -> tuple[Trained, State]:
     for event in trainer.train(fold, replace(trainer.member.train, **changes), checkpoints):
         if isinstance(event, StepsDone):
             event.stop = stop()
