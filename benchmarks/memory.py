@@ -64,12 +64,12 @@ def peak(folder: Path, train_folds: int) -> float:
     """Largest resident memory in megabytes."""
     from competition.training.device import open_device
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
     member, device = small_member(), open_device(load_params(ROOT / "params.yaml").device)
     images = load(folder)
     assert images.labels is not None
-    trainer = Trainer(FoldRows(member, images, int(images.labels.max()) + 1), "accuracy", device, BATCH)
+    trainer = NetworkTrainer(FoldRows(member, images, int(images.labels.max()) + 1), "accuracy", device, BATCH)
     for k in range(train_folds):
         trainer.train_to_end(k, member.train)
         trainer.held_out(k)

@@ -31,7 +31,6 @@ SIDE, CLASSES = 16, 4  # pixels of the images
 MEMBERS = {
     "plain": "",
     "student": ", teacher: [plain], teacher_weight: 1.0",
-    "nested": ", teacher: [plain], teacher_weight: 1.0, teacher_scheme: nested",
     "stopped": ", train: {patience: EPOCHS}",  # never stops early, but keeps the best epoch
     "tuned": ", train: {seed: 11}",
     "linear": ", head: {kind: linear, views: [identity, shift_up]}",

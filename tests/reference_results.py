@@ -45,24 +45,23 @@ def results_of_engine() -> Results:
     from competition.training.device import open_device
     from competition.training.features import compute_features, feature_engine
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
     count = 59
     labels, ids = np.arange(count) % CLASSES, np.array([f"i{n:02}" for n in range(count)])
     images = Images(ids, pixels_of(labels), labels, np.arange(count) // CLASSES % 3, np.arange(count) != 4)
     device = open_device(params().device)
 
-    def soft_labels(fold: object) -> ViewPredictions:
-        is_labelled = images.folds != fold
-        probs = np.full((is_labelled.sum(), 1, CLASSES), 1 / CLASSES, np.float32)
-        return ViewPredictions(ids[is_labelled], ("identity",), probs)
+    is_labelled = images.folds != 0
+    probs = np.full((is_labelled.sum(), 1, CLASSES), 1 / CLASSES, np.float32)
+    soft_labels = {0: ViewPredictions(ids[is_labelled], ("identity",), probs)}
 
-    def trainer_of(targets: Targets, metric: str, **train: object) -> Trainer:
+    def trainer_of(targets: Targets, metric: str, **train: object) -> NetworkTrainer:
         recipe = member(batch=12, epochs=3, **train)
         student = replace(recipe, teacher=("other",), teacher_weight=0.3) if targets is SINGLE else recipe
         classes = 1 if targets.kind == "regression" else CLASSES
         rows = FoldRows(student, images, classes, targets, soft_labels if student.teacher else None)
-        return Trainer(rows, metric, device, 8)
+        return NetworkTrainer(rows, metric, device, 8)
 
     cases = {"augmented": trainer_of(SINGLE, "macro_f1", **AUGMENTED)}
     if device.backend == "tensorflow":  # the same code on both, and JAX compiles slowly

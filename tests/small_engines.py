@@ -13,7 +13,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -24,26 +23,21 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.view_transforms import get_views
-from competition.images.augment import Augmentation
-from competition.images.batch_threads import Loading
-from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.images.batches import TrainingPlan, prediction_batches
 from competition.images.labelled_images import Images
 from competition.training import engine as shared
-from competition.training import input_stall, loop
+from competition.training import trainer as training
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, host_share, open_device
+from competition.training.device import Device, open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows
-from competition.training.input_stall import InputStallDetector
-from competition.training.loop import _start
 from competition.training.model import build
-from competition.training.scorer import TrainingOptions
-from competition.training.trainer import Trainer
+from competition.training.trainer import Epoch, NetworkTrainer, Scores, StepsDone, Stopped, Trained
 
 MAX_DEVICES = 4
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
-ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
+ROWS, HELD_OUT = np.arange(64), np.arange(64, N)
 PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
 STILL = {"flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "dropout": 0.0}
 TRAIN = replace(PARAMS.train, epochs=EPOCHS, batch=BATCH, learning_rate=0.02, clip_norm=0.5, epsilon=1e-3, **STILL)
@@ -83,23 +77,35 @@ def engine_of(
     return make_engine(lambda: network(norm, train.dropout), device, compiled_in)
 
 
-def trained(
-    engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0
-) -> list[loop.Epoch]:
-    """Raises loop.Stopped after `last_step`, unless that is 0."""
+class Rows(FoldRows):
+    """Four steps per epoch; every row has another weight."""
+
+    def plan(self, fold: int, train: Train) -> TrainingPlan:
+        targets = np.eye(CLASSES, dtype=np.float32)[self.images.labels]
+        return TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=fold)
+
+
+class EngineTrainer(NetworkTrainer):
+    """Trains any engine, whatever its network and its targets are."""
+
+    def _score_held_out(self, epoch: int, fold: int, is_last: bool) -> Scores:
+        return {"held_out": float(held_out(self.engine).std())}
+
+
+def trainer_of(engine: Engine, train: Train) -> NetworkTrainer:
     pixels, labels = pictures()
-    targets = np.eye(CLASSES, dtype=np.float32)[labels]
-    still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
+    images = Images(np.arange(N).astype(str), pixels, labels, (np.arange(N) < 64).astype(int), np.ones(N, bool))
     mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
-    share = tuple(host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist())  # of a batch, of this host
-    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share))
-    plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
-    scores_after = lambda _: {"held_out": float(held_out(engine).std())}  # noqa: E731
-    run = loop.FoldRun(plan, train, lambda _: batches, scores_after, checkpoints=checkpoints)
-    for event in loop.train_fold(engine, run):
-        if isinstance(event, loop.StepsDone):
+    device = Device("cpu", 1, mesh, "", BACKEND, threads=2)
+    return EngineTrainer(Rows(replace(EXPORTED, train=train), images, CLASSES), "accuracy", device, 8, engine=engine)
+
+
+def trained(engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0) -> list[Epoch]:
+    """Raises Stopped after `last_step`, unless that is 0."""
+    for event in trainer_of(engine, train).train(0, train, checkpoints):
+        if isinstance(event, StepsDone):
             event.stop = event.step == last_step
-    assert isinstance(event, loop.Trained)
+    assert isinstance(event, Trained)
     return event.history
 
 
@@ -109,7 +115,7 @@ def held_out(engine: Engine) -> np.ndarray:
     return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), len(HELD_OUT), VIEWS)[:, 0]
 
 
-def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
+def full_outcome(engine: Engine, history: list[Epoch]) -> State:
     return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
 
 
@@ -131,7 +137,7 @@ def uninterrupted_and_resumed() -> tuple[State, State]:
     uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder), "same")
-        with suppress(loop.Stopped):
+        with suppress(Stopped):
             trained(engine, train, checkpoints, last_step=3)
             raise AssertionError("the run was not stopped")
         trained(engine, replace(train, learning_rate=0.5))
@@ -157,15 +163,14 @@ def several_hosts(number: int) -> dict[str, State]:
     uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder), "same")
-        with suppress(loop.Stopped):
+        with suppress(Stopped):
             trained(engine, train, checkpoints, last_step=12)
         newest = max(Path(folder).glob("step-*.json"))
         if number == 0:
             newest.unlink()
         resumed = full_outcome(engine, trained(engine, train, checkpoints))
     try:
-        plan = SimpleNamespace(seed=0, fold=number)
-        _start(engine, SimpleNamespace(plan=plan, checkpoints=None, initial_weights=None))
+        next(trainer_of(engine, train).train(number, train))
         user_error = ""
     except UserError as error:
         user_error = str(error)
@@ -179,21 +184,19 @@ def several_hosts(number: int) -> dict[str, State]:
 
 
 def decisions(number: int) -> State:
-    """The step after which host `number` stops. Host 1 alone receives the signal, host 0 alone is slow and ready to measure a stall."""
+    """The step after which host `number` stops. Host 1 alone receives the signal, host 0 alone is slow."""
     labels = np.arange(N) % CLASSES
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=4)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
-    input_stall.MEASURED_SECONDS = loop.CALL_SECONDS = 0.0 if number == 0 else 1e9
-    loop.FIRST_STEPS = 1
-    last_step, detector = 0, InputStallDetector()
-    with suppress(loop.Stopped):
-        for event in trainer.train(0, train, TrainingOptions(None, False, detector)):
-            if isinstance(event, loop.StepsDone):
+    trainer = NetworkTrainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
+    training.CALL_SECONDS, training.FIRST_STEPS, last_step = 0.0 if number == 0 else 1e9, 1, 0
+    with suppress(Stopped):
+        for event in trainer.train(0, train, score_epochs=False):
+            if isinstance(event, StepsDone):
                 last_step = event.step
                 event.stop = number == 1 and last_step >= 6
-    return {"stopped": np.array(last_step), "measured": np.array(detector._is_done)}
+    return {"stopped": np.array(last_step)}
 
 
 def views_in_groups() -> State:

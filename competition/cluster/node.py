@@ -181,7 +181,7 @@ def run_process(
             # It stays open: its end tells the process that this one has ended. A broken pipe: the process has ended, its exit
             # code says why, and closing drops what could not be written.
             try:
-                process.stdin.write(json.dumps({**task, "parent": os.getpid()}).encode() + b"\n")
+                process.stdin.write(json.dumps(task).encode() + b"\n")
                 process.stdin.flush()
             except BrokenPipeError:
                 with contextlib.suppress(BrokenPipeError):

@@ -22,7 +22,6 @@ REMOVED: dict[str, dict[str, Any]] = {
     "tune": {"objectives": "score", "patience": 0, "trained_on": "tune_folds"},
     "policy": {"seconds_limit": 0.0, "same_below": 1.0e-6},
 }
-ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 HUB = "hub:"  # weights: the name of a KerasHub preset follows
@@ -207,7 +206,6 @@ class Member(Block):
     external: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
     teacher_weight: Share = 0.3
-    teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
     normalise: Literal["auto", "none", "0..1", "-1..1", "imagenet", "bgr"] = "auto"  # of the pixels, before the network
     tuned_folds: tuple[Count, ...] = ()  # folds whose held-out rows chose its hyperparameters, besides tune.folds
     # It is trained with train.seed, train.seed + 1, ...; the results are averaged as one member.
@@ -215,11 +213,6 @@ class Member(Block):
     train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
     head: Head | None = None  # the network is not trained, only this head on its features
     views: tuple[str, ...] = ()  # that it is predicted under; () = predict.views
-
-    @property
-    def has_nested_teachers(self) -> bool:
-        """Whether its teachers are trained without two folds."""
-        return bool(self.teacher) and self.teacher_scheme == "nested"
 
     @property
     def training_size(self) -> int:

@@ -18,7 +18,7 @@ from competition.config.params import FROM_FILE, HUB, REMOVED, TIMM, ExternalFil
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
-from competition.config.teachers import ancestors, in_training_order
+from competition.config.teachers import in_training_order
 from competition.config.yaml_text import Tree, kind
 
 if TYPE_CHECKING:
@@ -200,17 +200,6 @@ def _member_problems(params: Params) -> Iterator[Problem]:
         external = enumerate(member.external)
         yield from _unknown((*keys, "external"), external, params.prepare.external, "folder of prepare.external")
     in_training_order(params)  # raises InvalidParameter for a cycle
-    for name in (name for name, member in params.members.items() if member.has_nested_teachers):
-        scheme = ("members", name, "teacher_scheme")
-        if params.prepare.folds < 3:
-            yield scheme, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
-        for teacher in ancestors(params, name):
-            if params.members[teacher].has_nested_teachers:
-                yield (
-                    scheme,
-                    f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
-                    "three folds; set teacher_scheme to same_fold for one of them",
-                )
 
 
 def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterator[Problem]:

@@ -56,9 +56,9 @@ def finish_replacements(work: Path) -> None:
     """Finish or undo all replacements that killed processes left under work/<competition>/members."""
     members = work / "members"
     for top in (AGAIN, REPLACED):
-        for folder in [*members.glob(f"*/*/{top}/fold*"), *members.glob(f"*/*/{top}/without/*")]:
-            run_folder = next(parent.parent for parent in folder.parents if parent.name == top)
-            replace_model(run_folder, run_folder / folder.relative_to(run_folder / top) / "manifest.json")
+        for folder in members.glob(f"*/*/{top}/fold*"):
+            run_folder = folder.parents[1]
+            replace_model(run_folder, run_folder / folder.name / "manifest.json")
         for folder in members.glob(f"*/*/{top}"):
             _remove_empty(folder.parent)
 

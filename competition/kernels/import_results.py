@@ -8,7 +8,6 @@ from pathlib import Path
 
 from competition.budget.parameters import file_text, imported
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import copy_file, sha256, write_json, write_text
 from competition.kaggle import submit
@@ -83,17 +82,17 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
         target.say("kernel: stopped at its time limit; `make kernel` resumes it")
 
 
-def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run, ExcludedFolds] | None:
-    """Run and excluded fold(s) of the fold model (or nested teacher) in a result folder; None if it holds something else.
+def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run, int] | None:
+    """Run and fold of the fold model in a result folder; None if it holds something else.
 
     The run is the one in whose folder it lies if the current parameters have it, else the member's first.
     """
-    match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{result_folder}")
+    match = re.search(r"/members/([^/]+)/([0-9a-f]+)/fold(\d+)$", f"/{result_folder}")
     if match is None or match[1] not in target.workspace.params.members:
         return None
     runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
-    return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
+    return run, int(match[3])
 
 
 def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from competition.budget.parameters import imported
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Params
+from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.kernels import packing
@@ -19,7 +19,6 @@ from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_model,
     fold_views,
-    nested_teachers,
     weights_digest,
 )
 from competition.workspace.runs import Run, runs_of
@@ -39,14 +38,13 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
 
     runs: of every member.  missing: member -> folds that the kernel trains or predicts by.
     """
-    models: list[tuple[Run, ExcludedFolds]] = []
+    models: list[tuple[Run, int]] = []
     for run, fold in ((run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]):
         checkpoints = fold_manifest_path(run, fold).parent.glob("checkpoints/*.json")
         if fold_model(run, fold).is_current or any(checkpoints):
             models.append((run, fold))
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
     models += _local_models(params, runs, missing, teachers)
-    models += [(run, pair) for name, pair in nested_teachers(params, missing) for run in runs[name]]
     return _packed(work, [fold_manifest_path(run, fold).parent for run, fold in models])
 
 

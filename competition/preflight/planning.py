@@ -9,7 +9,6 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
-from competition.config.teachers import ancestors
 from competition.prepare.adapters import flowers, plants
 from competition.training.device import round_up_batch
 
@@ -52,7 +51,7 @@ def sizes_of(data: Path, params: Params) -> Sizes:
 class Load:
     """The work of one member: all folds, and its trials."""
 
-    runs: float  # trainings to the end: folds, what pruning leaves of trials, pairs of folds of a nested teacher
+    runs: float  # trainings to the end: folds, what pruning leaves of trials
     steps: int  # per run
     scored: int  # images per run scored with the identity view: the held-out fold after every epoch
     predicted: int  # images times views of all fold models: out-of-fold and test
@@ -70,11 +69,13 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     batch = round_up_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     predicted = (sizes.train + folds * sizes.test) * len(params.views_of(member))
-    nested_students = [student for student, one in params.members.items() if one.has_nested_teachers]
-    teaches = any(name in ancestors(params, student) for student in nested_students)
-    pairs = folds * (folds - 1) // 2 if teaches else 0  # models trained without two folds
-    trainings = float(member.seeds * (folds + pairs))
-    is_tuned = bool(tune.folds) and not member.teacher and (not tune.members or name in tune.members)
+    trainings = float(member.seeds * folds)
+    is_tuned = (
+        bool(tune.folds)
+        and not member.teacher
+        and not member.tuned_folds
+        and (not tune.members or name in tune.members)
+    )
     trials = tune.trials if is_tuned else 0
     if trials:
         share = (len(tune.folds) - 1) / (folds - 1)  # trials use the rows of these folds only

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.features import LiveFeatures
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import Trainer
 
 NewImage = str | Path | bytes | np.ndarray
 
@@ -93,7 +93,7 @@ class NewImagePredictor:
     def __init__(self, workspace: Workspace, open_device: "Callable[[], Device]") -> None:
         """open_device: called before the first network is built."""
         self.workspace, self._open_device = workspace, open_device
-        self._scorers: dict[str, FoldScorer] = {}  # by the digest of the member
+        self._trainers: dict[str, Trainer] = {}  # by the digest of the member
         self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
 
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -119,30 +119,30 @@ class NewImagePredictor:
                 unknown = np.full(len(rows), -1)
                 # The ids are numbers, because a path may appear twice.
                 decoded_at[size] = Images(rows.astype(str), pixels, unknown, unknown, np.ones(len(rows), bool))
-            scorer = self._scorer(selection.members[name], decoded_at[size])
-            from competition.training.checkpoint import load_arrays  # after the scorer has started the device
+            trainer = self._trainer_of(selection.members[name], decoded_at[size])
+            from competition.training.checkpoint import load_arrays  # after the trainer has started the device
 
             weights = selection.weights[name].values()
             members[name] = mean_over_folds(
-                [scorer.predict(load_arrays(path), decoded_at[size], rows, views) for path in weights]
+                [trainer.predict(load_arrays(path), decoded_at[size], rows, views) for path in weights]
             )
         return apply_chain(selection.chain, members)
 
-    def _scorer(self, member: Member, images: "Images") -> "FoldScorer":
+    def _trainer_of(self, member: Member, images: "Images") -> "Trainer":
         """The compiled network of a member."""
         key = digest_of(member)
-        if key not in self._scorers:
+        if key not in self._trainers:
             device = self._open_device()  # before anything that imports Keras
             from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer
-            from competition.training.trainer import Trainer
+            from competition.training.trainer import NetworkTrainer
 
             competition, batch = self.workspace.prepared.competition, self.workspace.params.predict.batch
             member = member.without_pretrained_weights if member.head is None else member
             rows = FoldRows(member, images, len(competition.classes), competition.targets)
             if member.head is None:
-                self._scorers[key] = Trainer(rows, competition.metric, device, batch)
+                self._trainers[key] = NetworkTrainer(rows, competition.metric, device, batch)
             else:
                 if member.head.columns:
                     raise UserError(
@@ -158,5 +158,5 @@ class NewImagePredictor:
                     if digest not in self._features:
                         self._features[digest] = LiveFeatures(feature_engine(network, device, batch))
                 features = concatenated([self._features[digest] for digest in digests])
-                self._scorers[key] = HeadTrainer(rows, competition.metric, features)
-        return self._scorers[key]
+                self._trainers[key] = HeadTrainer(rows, competition.metric, features)
+        return self._trainers[key]

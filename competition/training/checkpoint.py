@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,9 +42,6 @@ class Checkpoints:
     folder: Path
     made_from: str  # digest of everything the model depends on
     seconds: float = 0.0  # between checkpoints; 0 = one per epoch
-    on_damage: Callable[[str], None] = lambda _: (
-        None
-    )  # called by `latest` with each newer checkpoint that cannot be read
     is_writer: bool = True  # False: another host writes the checkpoints of both
     _last: float = field(default_factory=lambda: time.monotonic())
     _writer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"))
@@ -83,21 +80,16 @@ class Checkpoints:
             obsolete.with_suffix(".npz").unlink(missing_ok=True)
 
     def latest(self, at_most: int | None = None) -> Checkpoint | None:
-        """The newest complete checkpoint, or None.
+        """The newest intact checkpoint, or None.
 
         at_most: number of steps; skip checkpoints of more, because another host does not have them.
         """
         for path in self._files():
-            try:
-                facts = json.loads(path.read_text(encoding="utf-8"))
-                arrays_path = path.with_suffix(".npz")
-                if facts["made_from"] != self.made_from or (at_most is not None and facts["step"] > at_most):
-                    continue
-                if sha256(arrays_path) != facts["sha256"]:
-                    raise ValueError("digest")
-                return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts)
-            except (OSError, ValueError, KeyError, TypeError, BadZipFile):
-                self.on_damage(path.stem)
+            with suppress(OSError, ValueError, KeyError, TypeError, BadZipFile):  # of a damaged one
+                facts, arrays_path = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".npz")
+                is_wanted = facts["made_from"] == self.made_from and (at_most is None or facts["step"] <= at_most)
+                if is_wanted and sha256(arrays_path) == facts["sha256"]:
+                    return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts)
         return None
 
     def clear(self) -> None:

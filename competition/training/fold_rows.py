@@ -1,12 +1,12 @@
 """The rows of one fold model: those it is trained on, with targets and weights, and those it is scored on."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member, Train
+from competition.config.params import Member, Train
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.batches import TrainingPlan, class_weights, smooth_labels
 from competition.images.labelled_images import Images
@@ -23,17 +23,16 @@ class FoldRows:
     images: Images
     classes: int
     targets: Targets = SINGLE  # what the label numbers of the images stand for
-    # Excluded folds -> probabilities for all other train rows, by teachers that were not trained on the excluded ones; None
-    # without teachers.
-    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None
+    # Fold -> probabilities of all train rows of other folds, by teachers that were not trained on this one; None without teachers.
+    soft_labels: Mapping[int, ViewPredictions] | None = None
 
-    def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
+    def plan(self, fold: int, train: Train) -> TrainingPlan:
         """The rows, targets and weights of one fold model.
 
         Regression: the targets are in their unit and every weight is 1 / variance, so the loss is that of standardised ones.
 
         Rows: all other folds without the inner validation part, and external images of the sources the member names.
-        Nothing depends on a label of the excluded folds.
+        Nothing depends on a label of the held-out fold.
         """
         images, count = self.images, len(self.images.ids)
         rows = np.setdiff1d(self.usable(fold), self.inner_validation(fold, train))
@@ -51,12 +50,12 @@ class FoldRows:
         if self.soft_labels is not None:
             # Teachers predict the competition's own rows only, not external ones.
             share, own_rows = self.member.teacher_weight, rows[images.folds[rows] >= 0]
-            soft = self.soft_labels(fold).at(images.ids[own_rows]).view("identity")
+            soft = self.soft_labels[fold].at(images.ids[own_rows]).view("identity")
             targets[own_rows] = (1 - share) * targets[own_rows] + share * soft
         balance = labels if train.sampling == "balanced" else None
-        return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)
+        return TrainingPlan(rows, targets, weights, train.seed, fold, balance)
 
-    def inner_validation(self, fold: ExcludedFolds, train: Train) -> np.ndarray:
+    def inner_validation(self, fold: int, train: Train) -> np.ndarray:
         """(n,) row numbers of the inner validation part of this fold model; none without patience."""
         if not train.patience:
             return np.zeros(0, int)
@@ -65,18 +64,17 @@ class FoldRows:
         groups = np.arange(len(images.ids)) if images.groups is None else images.groups
         strata = self.targets.strata(images.labels[rows], STRATUM_ROWS)
         classes = self.classes if self.targets.kind == "single" else int(strata.max(initial=0)) + 1
-        number = model_number(fold)
-        return rows[inner_part(strata, groups[rows], train.patience_share, train.seed, number, classes)]
+        return rows[inner_part(strata, groups[rows], train.patience_share, train.seed, fold, classes)]
 
-    def usable(self, fold: ExcludedFolds) -> np.ndarray:
-        """(n,) numbers of readable rows outside the excluded folds: the competition's own, and this member's external."""
+    def usable(self, fold: int) -> np.ndarray:
+        """(n,) numbers of readable rows outside the held-out fold: the competition's own, and this member's external."""
         images, sources = self.images, tuple(f"external/{name}/" for name in self.member.external)
         is_used = (images.folds >= 0) | np.array([name.startswith(sources) for name in images.ids], bool)
-        return np.flatnonzero(~np.isin(images.folds, fold) & images.readable & is_used)
+        return np.flatnonzero((images.folds != fold) & images.readable & is_used)
 
-    def held_out(self, fold: ExcludedFolds) -> np.ndarray:
-        """(n,) numbers of the readable rows of the excluded folds."""
-        return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
+    def held_out(self, fold: int) -> np.ndarray:
+        """(n,) numbers of the readable rows of the fold."""
+        return np.flatnonzero((self.images.folds == fold) & self.images.readable)
 
     def targets_of(self, rows: np.ndarray) -> np.ndarray:
         """What the labels of these rows stand for: (n,) int, (n, C) bool or (n,) float64."""
@@ -86,11 +84,6 @@ class FoldRows:
 def deviation(values: np.ndarray) -> float:
     """Standard deviation of the targets of a regression; 1 if all are equal."""
     return float(values.std(dtype=np.float64)) or 1.0
-
-
-def model_number(fold: ExcludedFolds) -> int:
-    """A number for each fold model of a member, different for all: with the seed it seeds the model's random numbers."""
-    return fold if isinstance(fold, int) else 1_000 + 50 * fold[0] + fold[1]
 
 
 def inner_part(labels: np.ndarray, groups: np.ndarray, share: float, seed: int, fold: int, classes: int) -> np.ndarray:

@@ -3,22 +3,21 @@
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event
 from typing import Any
 
 import keras
 import numpy as np
 
-from competition.config.params import ExcludedFolds, Member, Train
+from competition.config.params import Member, Train
 from competition.ensemble.metrics import TargetKind
 from competition.images.labelled_images import Images
-from competition.training import loop
+from competition.training.checkpoint import Checkpoints
 from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
-from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
+from competition.training.fold_rows import STRATUM_ROWS, FoldRows
 from competition.training.heads import (
     ONE_THREAD_EACH,
     FittedHead,
@@ -29,61 +28,55 @@ from competition.training.heads import (
     probabilities_of,
 )
 from competition.training.logistic_regression import Alive
-from competition.training.scorer import DEFAULTS, FoldScorer, TrainingOptions
+from competition.training.trainer import Epoch, EpochSet, Events, Trained, Trainer
 
 BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
 
 
-class HeadTrainer(FoldScorer):
+class HeadTrainer(Trainer):
     """Fits and predicts any number of folds and trials of one frozen-feature member."""
 
     def __init__(self, rows: FoldRows, metric: str, features: FeatureSource, alive: Alive = lambda: None) -> None:
-        """features: of every row that is fitted or predicted.  alive: heartbeat."""
-        super().__init__(rows, metric)
-        self._features, self._alive = features, alive
+        """features: of every row that is fitted or predicted.  metric, alive: see Trainer."""
+        super().__init__(rows, metric, alive)
+        self._features = features
         self._arrays: State = {}  # of the head that was fitted or loaded last
-        self._ahead: dict[ExcludedFolds, Future[FittedHead]] = {}
+        self._ahead: dict[int, Future[FittedHead]] = {}
 
     @contextmanager
-    def fitting_ahead(self, folds: Sequence[ExcludedFolds], train: Train) -> Iterator[None]:
+    def fitting_ahead(self, folds: Sequence[int], train: Train) -> Iterator[None]:
         """Fit the heads of these fold models side by side while the context lasts; train(fold, train) waits for its own.
 
-        Leaving the context ends those that are not complete.
+        Leaving the context waits for those that were begun.
         """
         head = self.member.head
         assert head is not None
         columns = self._features(self.images, np.arange(1), head.views[0]).shape[1]
         at_once = BYTES_AT_ONCE // max(4 * len(head.views) * len(self.images.ids) * columns, 1)
-        is_over = Event()
-
-        def alive() -> None:
-            if is_over.is_set():
-                raise CancelledError
-            self._alive()
-
         workers = max(1, min(len(folds), os.cpu_count() or 1, at_once))
         with ThreadPoolExecutor(workers) as pool, ONE_THREAD_EACH(), warnings.catch_warnings():
             # Filters are of all threads, and those of one fit would end those of another.
             warnings.simplefilter("ignore")
-            self._ahead = {fold: pool.submit(self._fit, fold, train, alive) for fold in folds}
+            self._ahead = {fold: pool.submit(self._fit, fold, train) for fold in folds}
             try:
                 yield
             finally:
-                is_over.set()
                 self._ahead = {}
                 pool.shutdown(cancel_futures=True)
 
-    def train(self, fold: ExcludedFolds, train: Train, options: TrainingOptions = DEFAULTS) -> loop.Events:
-        """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
+    def train(
+        self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
+    ) -> Events:
+        """Fit the head to the training rows of a fold model. It takes seconds: it has one epoch and no checkpoints."""
         self._alive()
         ahead = self._ahead.pop(fold, None)
-        fitted = self._fit(fold, train, self._alive) if ahead is None else ahead.result()
+        fitted = self._fit(fold, train) if ahead is None else ahead.result()
         self._arrays = fitted.arrays
         scores = self._score_held_out(1, fold, is_last=True)
-        epoch = loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)
-        yield loop.Trained([epoch], epoch)
+        epoch = Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)
+        yield Trained([epoch], epoch)
 
-    def _fit(self, fold: ExcludedFolds, train: Train, alive: Alive) -> FittedHead:
+    def _fit(self, fold: int, train: Train) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head
         assert head is not None
         images, rows = self.images, plan.rows
@@ -93,8 +86,8 @@ class HeadTrainer(FoldScorer):
         fitted_rows = HeadRows(features, targets, weights, self.rows.classes, self.rows.targets.kind)
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
-        seed = train.seed * 1_000 + model_number(fold)
-        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, alive)
+        seed = train.seed * 1_000 + fold
+        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
         if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
             return replace(fitted, loss=fitted.loss * float(plan.weights[rows].mean()))
         return fitted

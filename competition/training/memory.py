@@ -11,10 +11,6 @@ PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
 # batches of 128 images of 512 px, 3 of them ahead (`python -m benchmarks.dress_rehearsal flowers`).
 FLOAT_COPIES = 3
-LIMITS = (  # of a container: its limit, and the file with what its processes have taken
-    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.stat", "anon"),
-    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.stat", "total_rss"),
-)
 
 
 def training_bytes(member: Member) -> int:
@@ -37,9 +33,9 @@ def available_bytes(root: Path = Path("/")) -> int | None:
         left = [1024 * value("proc/meminfo", "MemAvailable:")]
     except (OSError, ValueError, KeyError):
         return None
-    for limit, statistics, key in LIMITS:
-        with suppress(OSError, ValueError, KeyError):  # no such cgroup, or no limit ("max")
-            left.append(int((root / limit).read_text()) - value(statistics, key))
+    with suppress(OSError, ValueError, KeyError):  # no container, or one without a limit ("max")
+        limit = int((root / "sys/fs/cgroup/memory.max").read_text())
+        left.append(limit - value("sys/fs/cgroup/memory.stat", "anon"))
     return max(0, min(left))
 
 

@@ -129,25 +129,21 @@ def _plugin_features(builder: Any, images: Any, member: Member, classes: int) ->
         options["alpha"] = member.alpha
     model = plugins.call(what, builder, image_size=images.shape[1], classes=classes, **options)
     if not isinstance(model, keras.Model) or len(model.inputs) != 1 or len(model.outputs) != 1:
-        problem = f"{type(model).__name__} was found" if not isinstance(model, keras.Model) else "it has several"
-        raise UserError(plugins.problem(what, f"a keras.Model with one input and one output was expected; {problem}"))
-    shape, output = tuple(model.inputs[0].shape[1:]), tuple(model.outputs[0].shape[1:])
-    if shape != tuple(images.shape[1:]):
-        expected = f"(image_size, image_size, 3) = {tuple(images.shape[1:])}"
-        raise UserError(plugins.problem(what, f"its input is {shape}; expected {expected}"))
-    last = model.outputs[0]._keras_history.operation
-    if last.name == "logits" and output != (classes,):
-        raise UserError(plugins.problem(what, f"its layer 'logits' gives {output}; expected {(classes,)} logits"))
-    if len(output) not in (1, 2, 3) or None in output[-1:]:
-        expected = "features (h, w, F), (T, F) or (F,), or logits (C,) from a layer named 'logits'"
-        raise UserError(plugins.problem(what, f"its output is {output}; expected {expected}"))
+        expected = "a keras.Model with one input and one output was expected"
+        raise UserError(plugins.problem(what, f"{expected}; {type(model).__name__} was found"))
     _load_weights(model, member)
+    last = model.outputs[0]._keras_history.operation
     if last.name != "logits":
-        return model(images)
-    if not isinstance(last, keras.layers.Dense) or last.activation is not keras.activations.linear:
-        raise UserError(plugins.problem(what, "its layer 'logits' must be a Dense layer without activation"))
+        return plugins.call(what, model, images)
+    if (
+        not isinstance(last, keras.layers.Dense)
+        or last.activation is not keras.activations.linear
+        or last.units != classes
+    ):
+        expected = f"a Dense layer of {classes} units without activation"
+        raise UserError(plugins.problem(what, f"its layer 'logits' must be {expected}"))
     last.dtype_policy = keras.DTypePolicy("float32")
-    return last(keras.Model(model.inputs, last.input)(images))
+    return last(plugins.call(what, keras.Model(model.inputs, last.input), images))
 
 
 def _load_weights(model: keras.Model, member: Member) -> None:

@@ -18,7 +18,7 @@ from competition.tuning.study import Evaluation
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import Trainer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
 # Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
@@ -30,7 +30,7 @@ class TrialRunner:
     """Evaluates values of searched parameters for one member."""
 
     def __init__(
-        self, member: Member, params: Params, open_trainer: "Callable[[Member, Images | None], FoldScorer]"
+        self, member: Member, params: Params, open_trainer: "Callable[[Member, Images | None], Trainer]"
     ) -> None:
         """open_trainer: builds the engine of a member, with images that are decoded already, or None."""
         self.member = member
@@ -39,7 +39,7 @@ class TrialRunner:
         # with the member's own values, with other seeds. A single fold is used for both.
         folds = list(dict.fromkeys(params.tune.folds))
         self.ranking_folds, self._confirming_fold = folds[:-1] or folds, folds[-1]
-        self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
+        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 
     def evaluate(self, values: Values, trial: Trial) -> Evaluation:
@@ -51,8 +51,7 @@ class TrialRunner:
         member, folds = with_values(self.member, values), self.ranking_folds
         trainer = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
-        from competition.training.loop import Diverged, Epoch, Trained
-        from competition.training.scorer import TrainingOptions
+        from competition.training.trainer import Diverged, Epoch, Trained
 
         sign, epochs = trainer.metric.sign, member.train.epochs
         scores, predictions = list[float](), list[np.ndarray]()  # of finished folds; scores: greater is better
@@ -69,7 +68,7 @@ class TrialRunner:
             parts = OTHER_FOLDS if position else FIRST_FOLD
             scored_epochs = {max(1, round(epochs * part)) for part in parts}  # from 1
             try:
-                for event in trainer.train(fold, member.train, TrainingOptions(None, scored_epochs)):
+                for event in trainer.train(fold, member.train, score_epochs=scored_epochs):
                     match event:
                         case Epoch() if event.held_out is not None and event.epoch < epochs:
                             share = (position + event.epoch / epochs) / len(folds)
@@ -106,7 +105,7 @@ class TrialRunner:
         labels = trainer.rows.targets_of(trainer.rows.held_out(fold))
         return gain_over_own_values(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
 
-    def _trainer(self, member: Member) -> "FoldScorer":
+    def _trainer(self, member: Member) -> "Trainer":
         """A trainer with an engine compiled for this member, the one that is there already if there is one."""
         key = compiled_key(member)
         if key in self._trainers:

@@ -4,15 +4,14 @@ Every stage takes both from here, so that no two stages disagree about what is c
 (competition.workspace.runs); a study's paths are in competition.workspace.studies.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
-from competition.config.params import REMOVED, ExcludedFolds, ExternalFiles, Member, Params
+from competition.config.params import REMOVED, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
-from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
@@ -25,19 +24,18 @@ NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed la
 class FoldModel(Stored):
     """One model of a run: weights.npz, history.csv and oof.npz (identity view) beside its manifest."""
 
-    fold: ExcludedFolds  # that it is not trained on; two folds for a nested teacher
+    fold: int  # that it is not trained on
     name: str  # for messages: slim fold 0
 
 
-def fold_model(run: Run, fold: ExcludedFolds) -> FoldModel:
+def fold_model(run: Run, fold: int) -> FoldModel:
     """The model of a run without this fold, as its parameters and its teachers are now.
 
     It does not depend on the device: a model counts as the same on any device.
     """
     # Of exactly those models whose soft labels this one learns from.
-    excluded = teacher_models(run.member, run.folds, fold)
     weights = {
-        teacher: [{str(model): weights_digest(teacher_run, model) for model in excluded} for teacher_run in runs]
+        teacher: [{str(fold): weights_digest(teacher_run, fold)} for teacher_run in runs]
         for teacher, runs in run.teachers.items()
     }
     depends = {**run.depends, "fold": fold, "teacher_weights": weights}
@@ -72,19 +70,14 @@ def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) 
     ]
 
 
-def fold_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
-    """Path of the manifest of a fold model, or of a nested teacher, which is trained without two folds.
-
-    Beside it are weights.npz, history.csv and oof.npz (identity view).
-    """
-    folder = f"fold{fold}" if isinstance(fold, int) else f"without/{fold[0]}-{fold[1]}"
-    return run.folder / folder / "manifest.json"
+def fold_manifest_path(run: Run, fold: int) -> Path:
+    """Path of the manifest of a fold model. Beside it are weights.npz, history.csv and oof.npz (identity view)."""
+    return run.folder / f"fold{fold}" / "manifest.json"
 
 
-def fold_names(folds: Sequence[ExcludedFolds]) -> str:
-    """fold 2; folds 0, 1, 2; folds 0+1, 0+2 of nested teachers, which are trained without both"""
-    names = (str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in folds)
-    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
+def fold_names(folds: Sequence[int]) -> str:
+    """fold 2; folds 0, 1, 2"""
+    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
 
 
 def export_path(work: Path, member: str) -> Path:
@@ -97,40 +90,10 @@ def training_parts(member: Member) -> tuple[str, ...]:
     return ("train", "external") if member.external else ("train",)
 
 
-def weights_digest(run: Run, fold: ExcludedFolds) -> str:
+def weights_digest(run: Run, fold: int) -> str:
     """Digest of the weights of one model of a run; "" if it is not trained."""
     manifest = read_manifest(fold_manifest_path(run, fold))
     return manifest.files.get("weights.npz", "") if manifest else ""
-
-
-def is_nested(member: Member, fold: ExcludedFolds) -> bool:
-    """Return True if the teachers of this model are trained without one more fold. Never for a nested teacher itself."""
-    return member.has_nested_teachers and isinstance(fold, int)
-
-
-def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[ExcludedFolds]:
-    """The excluded folds of each teacher model of a fold model; they always include the student's held-out fold.
-
-    same_fold: one model, trained without the fold that the student excludes.
-    nested: for every other fold, a model trained without that fold as well; it gives soft labels to its rows.
-    """
-    if isinstance(fold, tuple) or not is_nested(member, fold):
-        return [fold]
-    return [(min(fold, second), max(fold, second)) for second in range(folds) if second != fold]
-
-
-def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]) -> list[tuple[str, tuple[int, int]]]:
-    """(member, two folds) of the teacher models that nested students learn from, teachers of teachers first.
-
-    folds: student -> folds whose models are trained.
-    """
-    teachers: dict[tuple[str, tuple[int, int]], None] = {}  # in order, each once
-    for name, numbers in folds.items():
-        member = params.members[name]
-        models = [teacher_models(member, params.prepare.folds, fold) for fold in numbers if is_nested(member, fold)]
-        pairs = sorted({pair for group in models for pair in group if isinstance(pair, tuple)})
-        teachers |= dict.fromkeys((teacher, pair) for teacher in ancestors(params, name) for pair in pairs)
-    return list(teachers)
 
 
 def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
@@ -140,7 +103,7 @@ def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
     return manifest if manifest is not None and manifest.digest == digest_of(views.depends) else None
 
 
-def soft_labels(run: Run, fold: ExcludedFolds) -> Stored:
+def soft_labels(run: Run, fold: int) -> Stored:
     """The predictions of one teacher model for the rows it was trained on: soft.npz."""
     model = weights_digest(run, fold) or "none"
     data, fit = run.depends["data"], run.depends["fit"]

@@ -1,11 +1,8 @@
 """What fold models learn from besides images and labels: features of frozen networks, and soft labels of teachers.
 
 Features are stored under what they depend on and are shared by all members, folds and trials. Soft labels are the
-probabilities that a student's teachers predict for the rows it is trained on. No teacher model was trained on the student's
-held-out rows (dependencies.teacher_models):
-
-    same_fold   every row is predicted by the teacher's model of the student's fold, which was trained on that row
-    nested      a row of fold j is predicted by the teacher's model trained without fold j and the student's fold
+probabilities that a student's teachers predict for the rows it is trained on. They come from the teachers' models of the same fold,
+which were trained on those rows and not on the student's held-out rows.
 """
 
 from collections.abc import Sequence
@@ -17,24 +14,17 @@ import numpy as np
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member
-from competition.ensemble.predictions import IDENTITY, ViewPredictions, concatenate_folds
+from competition.config.params import Member
+from competition.ensemble.predictions import IDENTITY, ViewPredictions
 from competition.files.manifest import Stored
-from competition.prepare.prepared import Prepared
 from competition.training.versions import FEATURES, PREDICTION
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_names,
-    is_nested,
-    soft_labels,
-    teacher_models,
-)
+from competition.workspace.dependencies import fold_names, soft_labels
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, network_dependencies, plugins_entry
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -84,29 +74,21 @@ def missing_tables(
     return {part: absent for part, ts in tables.items() if (absent := [t for t in ts if not t.is_current])}
 
 
-def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> ViewPredictions:
+def load_soft_labels(run: Run, fold: int) -> ViewPredictions:
     """Mean over the teachers, for every readable training row of the model of `run` without `fold`.
 
     A teacher with several seeds counts as one: the mean over its runs.
     """
-    fold_by_id = prepared.part("train").set_index("id")["fold"]
-
-    def predictions_of(teacher: Run) -> ViewPredictions:
-        if not is_nested(run.member, fold):
-            return ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz"))
-        parts = []
-        for pair in teacher_models(run.member, run.folds, fold):
-            held_out = ViewPredictions.load(fold_manifest_path(teacher, pair).with_name("oof.npz"))
-            parts.append(held_out.at(held_out.ids[fold_by_id.loc[held_out.ids].to_numpy() != fold]))
-        return concatenate_folds(parts)
-
-    predictions = [[predictions_of(teacher) for teacher in teachers] for teachers in run.teachers.values()]
+    predictions = [
+        [ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz")) for teacher in teachers]
+        for teachers in run.teachers.values()
+    ]
     first = predictions[0][0]
     means = [np.mean([each.at(first.ids).view(IDENTITY) for each in runs], axis=0) for runs in predictions]
     return ViewPredictions(first.ids, (IDENTITY,), np.mean(means, axis=0)[:, None], first.target)
 
 
-def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
+def missing_teacher(student: Run, teacher: Run, fold: int) -> UserError:
     """The error for a teacher model that is not current."""
     return UserError(
         f"member {student.title} learns from {teacher.title}, whose model of {fold_names([fold])} is missing or was "
@@ -114,7 +96,7 @@ def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserErro
     )
 
 
-def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
+def save_soft_labels(trainer: "Trainer", folder: Path, fold: int) -> tuple[list[Path], dict[str, int]]:
     """Predict the rows that a teacher model was trained on and write them to soft/soft.npz in its folder.
 
     trainer: of the teacher.  Returns the file, and the number of rows for the manifest.
@@ -122,7 +104,7 @@ def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -
     from competition.training.checkpoint import load_arrays
 
     images = trainer.images
-    rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
+    rows = np.flatnonzero((images.folds >= 0) & (images.folds != fold) & images.readable)
     labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [IDENTITY])
     path = folder / "soft" / "soft.npz"
     labels.save(path)

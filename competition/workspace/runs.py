@@ -145,7 +145,7 @@ def _stored(folder: Path) -> Run | None:
     content: dict[str, Any] = read_record(folder / RUN_FILE, dict) or {}
     is_described = digest_of(content.get("depends")).startswith(folder.name)
     depends: dict[str, Any] = content["depends"] if is_described else {}
-    for path in sorted([*folder.glob("fold*/manifest.json"), *folder.glob("without/*/manifest.json")]):
+    for path in sorted(folder.glob("fold*/manifest.json")):
         if not depends and (manifest := read_manifest(path)):
             of_run = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
             depends = of_run if digest_of(of_run).startswith(folder.name) and "member" in of_run else {}

@@ -208,7 +208,7 @@ class Tracked(AbstractContextManager["Tracked"]):
             self.log("step", step, {"loss": loss})
 
     def epoch(self, epoch: Mapping[str, float | None]) -> None:
-        """The fields of training.loop.Epoch; an epoch that is logged already is left out."""
+        """The fields of training.trainer.Epoch; an epoch that is logged already is left out."""
         number = int(epoch["epoch"] or 0)
         if number not in self._epochs:
             self._epochs.add(number)

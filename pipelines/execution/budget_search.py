@@ -17,7 +17,6 @@ from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.images.batch_threads import cores
 from competition.preflight.planning import duration
-from competition.report.costs import stage_seconds
 from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
@@ -139,18 +138,12 @@ def job_of(search: Search, names: Sequence[str]) -> Job:
 def write_file(search: Search) -> None:
     """Write the parameter file of the complete members."""
     job, metric = search.job, search.job.prepared.competition.metric
-    comments = {}
-    for trial in search.trials:
-        if trial.score is not None:
-            workspace = job_of(search, [trial.name]).workspace
-            stages = stage_seconds(workspace, {run.title: run for run in runs_of(workspace, trial.name)}, None)
-            recorded = sum(seconds for stage, (_, seconds) in stages.items() if stage not in ("download", "prepare"))
-            # A part of it may have been there before this call.
-            comments[trial.name] = f"{metric} {trial.score:.4f}, {duration(max(trial.seconds, recorded))}"
+    scored = [trial for trial in search.trials if trial.score is not None]
+    comments = {trial.name: f"{metric} {trial.score:.4f}, {duration(trial.seconds)}" for trial in scored}
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [
         f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result.",
-        "The time of each member is what it takes alone, with the features of its network, which others share.",
+        "The time of each member is what the last call spent on it; networks share their features.",
     ]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
     write_text(
@@ -175,13 +168,9 @@ def summary(search: Search) -> list[str]:
     twice = "; ".join(
         [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]
     )
-    heads = [name for name, one in search.job.params.members.items() if one.head is not None]
-    networks = "its network" if len(heads) == 1 else "their networks"
-    instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to {networks}"] if heads else []
     return [
         *table_lines(columns, rows),
         *marked,
-        *instead,
         f"budget: {trivial_text(search.job.prepared)}",
         f"budget: {search.clock.spent:,.0f} of {search.clock.seconds:,.0f} s are spent; prediction and blend take up to "
         f"{search.clock.left - search.left:,.0f} s more; "

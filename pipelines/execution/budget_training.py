@@ -33,7 +33,7 @@ from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, s
 from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
-from pipelines.execution.trainer import measure_speed
+from pipelines.execution.speed import measure_speed
 from pipelines.execution.training import train_run
 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
@@ -86,15 +86,10 @@ def weakness_of(search: Search, network: Network) -> Weakness:
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     if not search.weak.is_weak:
-        preferred = preferred_network(search, keras_networks_with_features(search, networks))
+        preferred = preferred_network(search, [one for one in networks if not is_of_timm(one)])
         search.weak = next((weakness_of(search, one) for one in networks if one.name == preferred), search.weak)
     for candidate in candidates_to_train(search, networks):
         train_if_it_fits(search, candidate)
-
-
-def keras_networks_with_features(search: Search, networks: Sequence[Network]) -> list[Network]:
-    """The networks that Keras computes and whose features are complete."""
-    return [one for one in networks if f"{one.name}-linear" in search.complete and not is_of_timm(one)]
 
 
 def is_of_timm(network: Network) -> bool:
@@ -109,7 +104,7 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     kind = search.job.prepared.competition.targets.kind
     stated = [Candidate(name, one, one.train.epochs) for name, one in stated_members(search.job.params).items()]
     keras = [one for one in networks if not is_of_timm(one)]
-    preferred = preferred_network(search, keras_networks_with_features(search, networks))
+    preferred = preferred_network(search, keras)
     keras.sort(key=lambda one: one.name != preferred)  # stable
     tuned = []
     for network in keras:
@@ -120,8 +115,12 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
 
 
 def preferred_network(search: Search, networks: Sequence[Network]) -> str:
-    """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree."""
-    return unanimous_choice({network.name: inner_losses(search, network) for network in networks})
+    """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree.
+
+    Only those whose features are complete can be.
+    """
+    usable = [one for one in networks if f"{one.name}-linear" in search.complete]
+    return unanimous_choice({network.name: inner_losses(search, network) for network in usable})
 
 
 def inner_losses(search: Search, network: Network) -> list[float]:
@@ -217,7 +216,7 @@ def at_higher_rate(train: Train, rows: int) -> Train:
     the rate. But two epochs at the full rate end below the solved layer on turned photos.
     """
     from competition.images.batches import steps_per_epoch
-    from competition.training.loop import share_after_probe
+    from competition.training.trainer import share_after_probe
 
     # The share grows with the square of the steps.
     share = share_after_probe(train, steps_per_epoch(rows, train.batch) * train.epochs)

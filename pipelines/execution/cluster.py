@@ -3,8 +3,7 @@
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from competition.files.manifest import Stored, changed_keys, copy_file, read_man
 from competition.files.replacement import replace_model, training_path
 from competition.kernels.results import install
 from competition.tuning.settings import StudySettings
-from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
+from competition.workspace.dependencies import FoldModel, fold_model
 from competition.workspace.features_and_soft_labels import missing_teacher
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
@@ -63,7 +62,7 @@ def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
 
 
 def train_on_cluster(job: Job, names: Sequence[str]) -> None:
-    """Train the missing fold models of these members and of their nested teachers, teachers before students.
+    """Train the missing fold models of these members, teachers before students.
 
     Raises UserError if another teacher is neither current nor among `names`. Fold models that came home stay if an error ends
     the tasks.
@@ -75,10 +74,6 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
             stale = [model for model in selected if job.options.force or not model.is_current]
             if len(stale) < len(selected):
                 job.echo(f"train {run.title}: {len(selected) - len(stale)} of {len(selected)} fold models current")
-            for teacher, pair in nested_teachers(job.params, {name: [model.fold for model in stale]}):
-                for teacher_run in runs_of(job.workspace, teacher):
-                    if not (model := fold_model(teacher_run, pair)).is_current:
-                        models[model.name] = teacher_run, model
             models |= {model.name: (run, model) for model in stale}
     # The longest first: the last machine then has least to do while the others wait.
     seconds = {task: run.member.image_size**2 * run.member.train.epochs for task, (run, _) in models.items()}  # about
@@ -86,11 +81,10 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     for run, model in [models[task] for task in sorted(models, key=seconds.__getitem__, reverse=True)]:
         inputs = []
         for teacher_run in [teacher_run for runs in run.teachers.values() for teacher_run in runs]:
-            for fold in teacher_models(run.member, run.folds, model.fold):
-                needed = fold_model(teacher_run, fold)
-                if needed.name not in models and not needed.is_current:
-                    raise missing_teacher(run, teacher_run, fold)
-                inputs.append(result_folder(job, needed.manifest))
+            needed = fold_model(teacher_run, model.fold)
+            if needed.name not in models and not needed.is_current:
+                raise missing_teacher(run, teacher_run, model.fold)
+            inputs.append(result_folder(job, needed.manifest))
         requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
@@ -182,7 +176,8 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
             show,
             partial(compare_versions, job, warned),
         )
-        with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
+        with connection.connected(job.options.cluster, Path(folder) / "project"):
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the tasks, as Ctrl-C does
             machines = connection.alive_machines()
             addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
             job.echo(f"cluster: {counted(len(machines), 'machine')} ({addresses})")
@@ -195,21 +190,13 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
 
 
 def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
-    """What every machine gets; data and files are put into the shared folder, or into Ray's object store.
-
-    Raises UserError if cluster.shared is no folder.
-    """
+    """What every machine gets; data and files are put into the shared folder, or into Ray's object store."""
     import ray
 
     cluster, members = job.params.cluster, {name: tuned_member(job.workspace, name) for name in job.params.members}
     is_tuning = requests[0].verb == "tune"
     at_home = {result_folder(job, path) for path in job.path("members").rglob("manifest.json")}
     finished = tuple(sorted(at_home - {request.result_folder for request in requests}))
-    if "://" in cluster.shared:
-        raise UserError(
-            f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
-            "bucket there (gcsfuse), or leave it empty: data then go through Ray"
-        )
     data = job.workspace.require(job.path("data", "manifest.json"))
     records = job.prepared.remote_records
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
@@ -268,23 +255,3 @@ def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[st
     if differing and address not in warned:
         warned.add(address)
         job.echo(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
-
-
-@contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM acts as Ctrl-C in this block, with the exit code of SIGTERM."""
-    received: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if received:
-            raise SystemExit(128 + received[0]) from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -3,10 +3,8 @@
 Started by competition.cluster.node, with the task as one line of JSON on stdin. The driver reads what it prints.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
 MACHINE_ERRORS = {"OSError", "MemoryError", "UnavailableError", "ResourceExhaustedError"}
 MACHINE_ERRORS |= {"XlaRuntimeError", "JaxRuntimeError"}
@@ -45,7 +42,7 @@ MACHINE_ERRORS |= {"XlaRuntimeError", "JaxRuntimeError"}
 
 def main() -> None:
     task = json.loads(sys.stdin.readline())
-    bind_to_parent(task["parent"])
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         path, folder = Path(task["project"]) / PARAMS, Path(task["work"])
         params = validate_params(load_params(path))
@@ -63,18 +60,10 @@ def main() -> None:
         sys.exit(MACHINE_EXIT if MACHINE_ERRORS & kinds else 1)
 
 
-def bind_to_parent(parent: int) -> None:
-    """End this process when its parent ends, however that ends: it would hold the lock of its fold model."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
-        os._exit(1)
-
-    def wait_for_the_end_of_stdin() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=wait_for_the_end_of_stdin, daemon=True).start()
+def end_with_parent() -> None:
+    """End this process at the end of its stdin, which is that of its parent, too: it would hold the lock of its fold model."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 def work(job: Job, task: Mapping[str, Any]) -> None:
@@ -90,7 +79,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
         changes = changed_keys(values["depends"], own[0].depends)
         raise UserError(f"this machine would train another run ({'; '.join(changes[:3])}): its files differ")
     if task["verb"] == "train":
-        train_models(job, run, [fold_model(run, fold if isinstance(fold, int) else (fold[0], fold[1]))])
+        train_models(job, run, [fold_model(run, fold)])
     else:
         predict_folds(job, run, {fold: fold_views(run, job.params, fold)})
 

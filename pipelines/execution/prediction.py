@@ -1,41 +1,26 @@
 """Predict out-of-fold and test rows by fold models under every view, each once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, read_manifest
-from competition.training.device import round_up_batch
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
-from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
-from pipelines.execution.equal_runs import equal_runs
-from pipelines.execution.trainer import (
-    TrainerInputs,
-    engine_key,
-    open_scorer,
-    open_trainer,
-    read_images,
-    start_device,
-    timed,
-)
+from pipelines.execution.trainer import TrainerInputs, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
-    from competition.training.scorer import FoldScorer
-
-REPEATS = 2  # of a batch under one view
+    from competition.training.trainer import Trainer
 
 
 def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
@@ -77,15 +62,14 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
     without = "; `make predict ALLOW_PARTIAL=1` predicts without it" if is_enough else ""
     if is_named:
         return UserError(f"run {run.label} lacks {lacking}{without or '; adopt and train it, or name another one'}")
-    sources = (one for one in equal_runs(job.work, run) if any(fold_model(one, fold).is_current for fold in reasons))
-    source = next(sources, None)
-    others = [source] if source else [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
+    others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
     if others and not run.folder.exists():
         changes = changes_between(others[-1], run)
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
-    does = f"copies it from {source.label}" if source else "trains it"
-    return UserError(f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` {does}{without}")
+    return UserError(
+        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it{without}"
+    )
 
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
@@ -95,10 +79,8 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
     )
     if run.member.head is None:
-        inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(engine_key(job, run), None))
-        trainer: FoldScorer = open_trainer(job, run.member, name, device, inputs)
+        inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(run.digest, None))
         test = read_images(job, run.member, ("test",), name)
-        times = measure_views(trainer, views)
     else:
         from competition.images.labelled_images import with_labels
 
@@ -107,66 +89,29 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
                 f"run {run.label} was fitted to features of other networks than those that head.also names now; remove it from "
                 "blend.members, or return to the members that it was fitted with"
             )
-        trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
+        inputs = TrainerInputs(parts=("train", "test"))
         test = with_labels(job.prepared, ("test",))
-        # Features were computed once; each fold model bears an equal part of their time.
-        seconds = dict.fromkeys(views, 0.0)
-        for network in networks_of(job.workspace, run.member):
-            for view in views:
-                manifest = read_manifest(feature_table(job.workspace, network, "train", view).manifest)
-                each = manifest.result["seconds_per_1000"] / 1000 if manifest else 0.0
-                seconds[view] += each / job.params.prepare.folds
-        times = ViewTimes(dict.fromkeys(views, 1 / len(views)), seconds, 1)
+    trainer = open_trainer(job, run.member, name, device, inputs)
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
             weights, path = fold_manifest_path(run, fold).parent, predictions.manifest
-            predict = partial(predict_fold, trainer, test, weights, path.parent, fold, times)
+            predict = partial(predict_fold, trainer, test, weights, path.parent, fold, views)
             job.cached(f"predict {name} fold {fold}", path, predictions.depends, predict)
             bar.update()
 
 
-@dataclass(frozen=True)
-class ViewTimes:
-    """What each view costs a fold model, relative to the others."""
-
-    shares: Mapping[str, float]  # view -> share of the time of predict_fold
-    before: Mapping[str, float]  # view -> seconds of one image that were spent before: features are computed once
-    batch: int
-
-
-def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
-    """Time one batch under each view. Compiles the programs of prediction, whose time is then in no cost."""
-    from competition.training.trainer import Trainer
-
-    assert isinstance(trainer, Trainer)
-    batch = trainer.engine.predict_batch
-    rows = np.arange(min(batch, len(trainer.images.ids)))
-    trainer.predict(None, trainer.images, rows, views)
-    seconds = {}
-    for view in views:
-        predict = partial(trainer.predict, None, trainer.images, rows, [view])
-        seconds[view] = min([timed(predict) for _ in range(1 + REPEATS)][1:])  # the first compiles the view alone
-    total = sum(seconds.values())
-    return ViewTimes({view: one / total for view, one in seconds.items()}, dict.fromkeys(views, 0.0), batch)
-
-
 def predict_fold(
-    trainer: "FoldScorer", test: "Images", model: Path, folder: Path, fold: int, times: ViewTimes
+    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, views: Sequence[str]
 ) -> Computed:
-    """Predict the held-out rows and the test rows under every view of `times`, and write them to `folder`.
+    """Predict the held-out rows and the test rows under every view, and write them to `folder`.
 
     model: folder of the fold model.
     """
     from competition.training.checkpoint import load_arrays
 
-    weights, views, train = load_arrays(model / "weights.npz"), tuple(times.shares), trainer.images
+    weights, train = load_arrays(model / "weights.npz"), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
-    started = perf_counter()
-    predictions = [trainer.predict(weights, train, held_out_rows, views), trainer.predict(None, test, test_rows, views)]
-    seconds = perf_counter() - started
-    for file, content in zip(files, predictions, strict=True):
-        content.save(file)
-    each = seconds / sum(round_up_batch(len(rows), times.batch) for rows in (held_out_rows, test_rows))
-    costs = {view: float(f"{1000 * (share * each + times.before[view]):.4g}") for view, share in times.shares.items()}
-    return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}
+    trainer.predict(weights, train, held_out_rows, views).save(files[0])
+    trainer.predict(None, test, test_rows, views).save(files[1])
+    return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows)}

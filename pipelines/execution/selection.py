@@ -70,8 +70,8 @@ def require_test_images(job: Job) -> None:
 def submission_of(job: Job, verb: str) -> ledger.Entry:
     """The ledger's entry of the blend of the current parameters, else of the one that comes closest, else the last entry.
 
-    --file: the last entry whose file begins with this. Its file exists. Lines for the screen say what the blend differs in from the
-    current parameters, and which one was made later.
+    --file: the last entry whose file begins with this. Its file exists. A line for the screen says what the blend
+    differs in from the current parameters.
     """
     name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
     entries = ledger.read(job.submissions / "ledger.jsonl").entries
@@ -86,15 +86,8 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
     entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
     if blend is None or entry is None:
         return existing[-1]
-    if prefix:
-        return entry
-    newest = list(dict.fromkeys(e.file for e in existing))[-1]  # by its first entry, as `make submissions` shows
-    if sentences := differences(job.workspace, job.options.params, blend).sentences:
+    if not prefix and (sentences := differences(job.workspace, job.options.params, blend).sentences):
         job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))
-    elif newest != entry.file:
-        job.echo(
-            f"{verb}: {entry.file} is of the current parameters; {newest}, of others, was made later (FILE={newest[:8]})"
-        )
     return entry
 
 

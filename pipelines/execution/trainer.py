@@ -1,8 +1,8 @@
-"""Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
+"""Open the trainer of one member: select the Keras backend, open the device, and only then read the images."""
 
 import functools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.config.errors import MissingWeights, UserError, counted, first_few
-from competition.config.params import ExcludedFolds, Member
-from competition.config.params_file import locate
+from competition.config.params import Member
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.decoded_cache import CacheBudget
-from competition.preflight.planning import Sizes, Speed
 from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
-from competition.workspace.runs import Run
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -30,12 +27,8 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.features import FeatureEngine, FeatureSource
-    from competition.training.scorer import FoldScorer
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer, Trainer
     from competition.tuning.trials import TrialRunner
-
-
-STEPS_MEASURED = 12  # per epoch, at most
 
 
 def start_device(job: Job) -> "Device":
@@ -72,40 +65,38 @@ class TrainerInputs:
     parts: Sequence[str] | None = None  # of the index; None = all that the member is trained on
     images: "Images | None" = None  # that are decoded already; None reads them
     select: "Callable[[Images], Images]" = lambda images: images  # reduces the images before the engine is built
-    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None  # see FoldRows
+    soft_labels: Mapping[int, ViewPredictions] | None = None  # see FoldRows
     alive: Callable[[], None] = lambda: None  # heartbeat, see Trainer
     engine: "Engine | None" = None  # of this member, compiled earlier
+
+
+def open_network_trainer(
+    job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
+) -> "NetworkTrainer":
+    """The trainer of a `member` whose network is trained, with its images decoded and its engine built.  title: in messages."""
+    prepared = job.prepared
+    targets = prepared.competition.targets
+    check_training(targets.kind, title, member.train)
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import NetworkTrainer
+
+    parts = inputs.parts or training_parts(member)
+    images = inputs.images or inputs.select(read_images(job, member, parts, title))
+    rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
+    with errors_named(job, member, title):
+        batch = job.params.predict.batch
+        return NetworkTrainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
 
 
 def open_trainer(
     job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
 ) -> "Trainer":
-    """Trainer of a `member` whose network is trained, with its images decoded and its engine built.  title: in messages."""
-    prepared = job.prepared
-    targets = prepared.competition.targets
-    check_training(targets.kind, title, member.train)
-    from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
-
-    parts = inputs.parts or training_parts(member)
-    images = inputs.images or inputs.select(read_images(job, member, parts, title))
-    try:
-        rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
-        batch = job.params.predict.batch
-        return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
-    except UserError as error:
-        raise error_of_member(job, member, title, error) from error
-
-
-def open_scorer(
-    job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
-) -> "FoldScorer":
-    """What trains and predicts the fold models of a member: a Trainer, or a HeadTrainer on stored features.
+    """What trains and predicts the fold models of a member: a NetworkTrainer, or a HeadTrainer on stored features.
 
     inputs.parts: with "test" the test rows can be predicted, too.
     """
     if member.head is None:
-        return open_trainer(job, member, title, device, inputs)
+        return open_network_trainer(job, member, title, device, inputs)
     if hosts.are_joined():
         raise UserError(f"{title}: a head is fitted on one host, and several are connected; train it on one of them")
     from competition.images.labelled_images import with_labels
@@ -138,13 +129,11 @@ def open_scorer(
 
 
 def engine_of(job: Job, network: Member, title: str, device: "Device") -> "FeatureEngine":
-    """The frozen network of a member. Raises UserError with the place of the member in the parameter file."""
+    """The frozen network of a member. Raises UserError with the name of the member."""
     from competition.training.features import feature_engine
 
-    try:
+    with errors_named(job, network, title):
         return feature_engine(network, device, job.params.predict.batch)
-    except UserError as error:
-        raise error_of_member(job, network, title, error) from error
 
 
 @dataclass(frozen=True)
@@ -205,82 +194,10 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     def select(images: "Images") -> "Images":  # no trial sees a row of another fold
         return replace(images, readable=images.readable & np.isin(images.folds, folds))
 
-    def open_with(member: Member, images: "Images | None") -> "FoldScorer":
-        return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
+    def open_with(member: Member, images: "Images | None") -> "Trainer":
+        return open_trainer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with)
-
-
-def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
-    """Measure training and prediction with the real trainer on random images.
-
-    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
-    """
-    from competition.images.batches import steps_per_epoch
-    from competition.images.labelled_images import Images
-    from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
-
-    started = time.monotonic()
-    batch, size = member.train.batch, member.image_size
-    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
-    numbers = np.arange(rows)
-    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
-    labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
-    images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
-    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
-    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
-
-    def train(epochs: int) -> float:
-        schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
-        return timed(lambda: trainer.train_to_end(0, schedule, score_epochs=False))
-
-    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
-        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
-
-    train(1)
-    startup = time.monotonic() - started
-    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
-    held_out_seconds = predict(("identity",), held_out_rows)
-    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
-    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
-    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
-    ready = startup - steps * step_seconds - held_out_seconds
-    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
-
-
-def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
-    """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
-    from competition.training.features import feature_engine
-
-    started = time.monotonic()
-    engine = feature_engine(member, device, predict_batch)
-    pass_seconds(engine, member, batches=1)
-    return engine, time.monotonic() - started
-
-
-def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> float:
-    """Seconds of one image under one view, of random images."""
-    from competition.images.labelled_images import Images
-    from competition.training.features import compute_features
-
-    count = batches * engine.predict_batch
-    pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
-    unknown = np.full(count, -1)
-    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
-    return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
-
-
-def engine_key(job: Job, run: Run) -> str:
-    """What the engine of a run is kept under in `job.engines`; whoever uses it takes it out."""
-    return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
 
 
 def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
@@ -288,32 +205,18 @@ def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
     return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
 
 
-def member_place(job: Job, title: str) -> str:
-    """Where a member, or its network by SET, is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
-
-    title: of a run or a study, which has the member's name among its words.
-    """
-    name = next((name for name in job.params.members if name in title.split()), "")
-    networks = [("members", name, key) for key in ("weights", "architecture")]
-    keys = next((one.path for one in job.workspace.overrides if one.path in networks), ("members", name))
-    if not name:
-        return title
-    place, file = locate(job.options.params, keys, job.workspace.overrides), job.options.params
-    if place.startswith((file.name, "SET ")):
-        return place
-    base, _, key = place.partition(": ")
-    return f"{display_path(file)}: {key} (of {base})"  # not only a file that the user never wrote
-
-
-def error_of_member(job: Job, network: Member, title: str, error: UserError) -> UserError:
-    """The error about the architecture or weights of a member with its place; of ImageNet weights with the SET that states files.
-
-    title: as of member_place; "" = of no member of the parameter file.
-    """
-    if not isinstance(error, MissingWeights):
-        return UserError(f"{member_place(job, title)}: {error}")
-    wanted = (network.architecture, network.alpha, "imagenet")
-    names = [name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted]
-    values = " ".join(f"members.{name}.weights=FILE" for name in names)
-    ready = f', or state its path: SET="{values}"' if names else ""
-    return UserError(f"{display_path(job.options.params)}: {error}{ready}")
+@contextmanager
+def errors_named(job: Job, network: Member, title: str) -> Iterator[None]:
+    """Errors about a network in this block name its member; those of missing ImageNet weights, the SET that states files."""
+    try:
+        yield
+    except MissingWeights as error:
+        wanted = (network.architecture, network.alpha, "imagenet")
+        names = [
+            name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted
+        ]
+        values = " ".join(f"members.{name}.weights=FILE" for name in names)
+        ready = f', or state its path: SET="{values}"' if names else ""
+        raise UserError(f"{display_path(job.options.params)}: {error}{ready}") from error
+    except UserError as error:
+        raise UserError(f"{title}: {error}") from error

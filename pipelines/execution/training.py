@@ -4,42 +4,44 @@
 takes the models that no other process trains. `train_model` writes one of them; `show_events` consumes the events of its training.
 """
 
+import faulthandler
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from competition.config.secrets import without_secrets
+from competition.ensemble.predictions import ViewPredictions
 from competition.files.locks import InUse, last_holder
-from competition.files.manifest import Manifest
+from competition.files.manifest import Manifest, read_manifest
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
-from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by, stop_signals, train_with_retries
-from competition.training.memory import available_bytes, memory_warning, too_large
-from competition.workspace.dependencies import (
-    FoldModel,
-    fold_model,
-    fold_names,
-    is_nested,
-    nested_teachers,
-    soft_labels,
+from competition.training.fault_tolerance import (
+    OUT_OF_MEMORY,
+    forget_lost_device,
+    is_caused_by,
+    reason_of_loss,
+    still_alive,
+    stop_signals,
 )
+from competition.training.memory import available_bytes, memory_warning, too_large
+from competition.workspace.dependencies import FoldModel, fold_model, fold_names, soft_labels
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
-from competition.workspace.runs import Run, runs_of, write_run_file
+from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
 from pipelines.execution.selection import selected_folds
-from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
+from pipelines.execution.trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -47,9 +49,7 @@ from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.input_stall import InputStallDetector
-    from competition.training.loop import Events, Trained
-    from competition.training.scorer import FoldScorer
+    from competition.training.trainer import Events, Trained, Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
@@ -79,24 +79,6 @@ def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
     return sorted(models, key=lambda model: last_holder(locks[model.fold]) is not None)
 
 
-def train_nested_teachers(job: Job, name: str) -> None:
-    """Train the missing teacher models of a nested student.
-
-    For row r of fold j, the student's fold model k learns from a teacher that was trained without the folds j and k. Each such pair
-    of folds that the selected folds need is one model.
-    """
-    wanted = nested_teachers(job.params, {name: selected_folds(job)})
-    for teacher in dict.fromkeys(teacher for teacher, _ in wanted):
-        pairs = [pair for one, pair in wanted if one == teacher]
-        for run in runs_of(job.workspace, teacher):
-            models = [fold_model(run, pair) for pair in pairs]
-            missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
-            if missing:
-                lacking = f"{len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing"
-                job.echo(f"train {name}: {lacking}")
-                train_models(job, run, [models[number] for number in missing])
-
-
 def begin_run(job: Job, run: Run) -> None:
     """Describe a run in its folder, before its first model is trained."""
     if hosts.writes():
@@ -104,31 +86,32 @@ def begin_run(job: Job, run: Run) -> None:
 
 
 def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:
-    """Train these models of a run under a watchdog, and again after a loss of the device.
+    """Train these models of a run, and again after a loss of the device; a process that hangs is ended.
 
     Raises UserError if the device is lost too often, or with the remedy if its memory is exhausted.
     """
     start_backend(job)
-    pending, limits, member, title = list(models), job.params.device, run.member, run.title
+    pending, limits = list(models), job.params.device
 
-    def train(alive: Callable[[], None]) -> None:
-        def step() -> None:
-            alive()
-            job.at_step()
+    def alive() -> None:
+        still_alive(limits.hang_seconds)
+        job.at_step()
 
-        device = start_device(job)
-        if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
-            job.echo(f"train {warning}")
+    for attempt in count(1):
         try:
-            train_on(device, job, run, pending, step)
+            still_alive(limits.hang_seconds)
+            train_on(start_device(job), job, run, pending, alive)
+            return
         except Exception as error:
             if is_caused_by(error, OUT_OF_MEMORY):
-                raise too_large(title, member) from error
-            raise
-
-    # When a host is lost, the others lose their device too, and they cannot open it again without that host.
-    retries = 0 if hosts.are_joined() else limits.retries
-    train_with_retries(train, limits.hang_seconds, retries, lambda line: job.echo(f"train {title}: {line}"))
+                raise too_large(run.title, run.member) from error
+            # When a host is lost, the others lose their device too, and they cannot open it again without that host.
+            retries = 0 if hosts.are_joined() else limits.retries
+            reason = reason_of_loss(error, attempt, retries)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        job.echo(f"train {run.title}: the device was lost ({reason}); opening it again, try {attempt} of {retries}")
+        forget_lost_device(attempt)
 
 
 @dataclass(frozen=True)
@@ -137,8 +120,7 @@ class Session:
 
     job: Job
     run: Run
-    trainer: "FoldScorer"
-    stall_detector: "InputStallDetector"
+    trainer: "Trainer"
     bar: Bar
     alive: Callable[[], None]  # to be called at every step
     models: int  # number of models that this process set out to train, for the bar
@@ -151,73 +133,69 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     """
     from competition.report.pictures import AUGMENTED, contact_sheet
     from competition.training.head_trainer import HeadTrainer
-    from competition.training.input_stall import InputStallDetector
-    from competition.training.trainer import Trainer
+    from competition.training.trainer import NetworkTrainer
 
-    prepared, member, name = job.prepared, run.member, run.title
-    folds = [model.fold for model in pending]
+    member, title, folds = run.member, run.title, [model.fold for model in pending]
+    if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
+        job.echo(f"train {warning}")
     job.echo(
-        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
+        f"train {title}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
     )
-    for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
-        same_fold = [fold for fold in folds if not is_nested(member, fold)]
-        update_soft_labels(device, job, run, teacher, same_fold, alive)
-    soft = partial(load_soft_labels, prepared, run) if member.teacher else None
-    trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
+    soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
+    trainer = open_trainer(job, member, title, device, TrainerInputs(soft_labels=soft, alive=alive))
     begin_run(job, run)  # not before: a member whose weights are missing leaves no run
-    pixels, sheet = trainer.images.pixels, run.folder / AUGMENTED
-    single_folds = [fold for fold in folds if isinstance(fold, int)]
-    # `make report` shows the sheet.
-    if isinstance(trainer, Trainer) and single_folds and hosts.writes() and not sheet.is_file():
-        images, targets, _ = trainer.first_batch(single_folds[0], member.train)
-        captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
-        contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
-    if is_streamed(pixels):
+    if is_streamed(trainer.images.pixels):
         job.echo(
-            f"train {name}: {prod(pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
+            f"train {title}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
             "or cache.folder on a larger disk, avoids it"
         )
+    sheet = run.folder / AUGMENTED  # `make report` shows it
+    if isinstance(trainer, NetworkTrainer) and hosts.writes() and not sheet.is_file():
+        images, targets, _ = trainer.first_batch(folds[0], member.train)
+        captions = [target_caption(row, job.prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
+        contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
-    with ahead, Bar(None, name, "steps") as bar:
-        share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
-    if isinstance(trainer, Trainer):
+    with ahead, Bar(None, title, "steps") as bar:
+        share_models(Session(job, run, trainer, bar, alive, len(pending)), pending)
+    if isinstance(trainer, NetworkTrainer):
         engines = (*job.engines.values(), trainer.engine)
         if sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS:
             # For predictions in the same process: compiling it again takes seconds.
-            job.engines[engine_key(job, run)] = trainer.engine
+            job.engines[run.digest] = trainer.engine
 
 
-def update_soft_labels(
-    device: "Device", job: Job, student: Run, teacher: Run, folds: Sequence[ExcludedFolds], alive: Callable[[], None]
-) -> None:
-    """Predict the soft labels of the teacher's models of these folds, unless they are current.
+def labels_of_teachers(
+    device: "Device", job: Job, student: Run, folds: Sequence[int], alive: Callable[[], None]
+) -> Mapping[int, ViewPredictions]:
+    """Fold -> the soft labels of the training rows of a student's model without it, predicted now unless they are stored.
 
-    Each model predicts the rows that it was trained on. The result is stored beside the model.
+    Each teacher model predicts the rows that it was trained on. The result is stored beside the model.
     Raises UserError if one of the models is missing or out of date.
     """
-    trainer: FoldScorer | None = None  # built for the first fold that needs it
-    for fold in folds:
-        model = fold_model(teacher, fold)
-        if not model.is_current:
-            raise missing_teacher(student, teacher, fold)
-        labels = soft_labels(teacher, fold)
-        if hosts.decided(labels.is_current):
-            continue
-        if trainer is None:
-            inputs = TrainerInputs(parts=("train",), alive=alive)
-            trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
-        predict = partial(save_soft_labels, trainer, model.manifest.parent, fold)
-        while True:  # another `make train` in this folder may predict them now
-            try:
-                name = f"train {student.title}: soft labels by {model.name}"
-                job.cached(name, labels.manifest, labels.depends, predict)
-                break
-            except InUse:
-                if hosts.are_joined():
-                    raise
-                alive()
-                time.sleep(WAIT_SECONDS)
+    for teacher in [teacher for runs in student.teachers.values() for teacher in runs]:
+        trainer: Trainer | None = None  # built for the first fold that needs it
+        for fold in folds:
+            model, labels = fold_model(teacher, fold), soft_labels(teacher, fold)
+            if not model.is_current:
+                raise missing_teacher(student, teacher, fold)
+            if hosts.decided(labels.is_current):
+                continue
+            if trainer is None:
+                inputs = TrainerInputs(parts=("train",), alive=alive)
+                trainer = open_trainer(job, teacher.member, teacher.title, device, inputs)
+            predict = partial(save_soft_labels, trainer, model.manifest.parent, fold)
+            while True:  # another `make train` in this folder may predict them now
+                try:
+                    name = f"train {student.title}: soft labels by {model.name}"
+                    job.cached(name, labels.manifest, labels.depends, predict)
+                    break
+                except InUse:
+                    if hosts.are_joined():
+                        raise
+                    alive()
+                    time.sleep(WAIT_SECONDS)
+    return {fold: load_soft_labels(student, fold) for fold in folds}
 
 
 def share_models(session: Session, pending: list[FoldModel]) -> None:
@@ -228,8 +206,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
     start are trained again, and not those that another process has made since.
     """
     job, title, run_folder = session.job, session.run.title, session.run.folder
-    # Of the models that are trained again although they are complete.
-    times_at_start = {model.manifest: changed_at(model.manifest) for model in pending} if job.options.force else {}
+    at_start = {model.manifest: read_manifest(model.manifest) for model in pending} if job.options.force else {}
     waited, used = False, InUse("")
     while pending:
         for model in tuple(pending):
@@ -238,7 +215,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             if again.is_file() and last_holder(again.with_suffix(".lock")) is None and hosts.writes():
                 replace_model(run_folder, model.manifest)
             # One that another process completed meanwhile; hosts that train together see the same.
-            is_new = changed_at(model.manifest) != times_at_start.get(model.manifest)
+            is_new = read_manifest(model.manifest) != at_start.get(model.manifest)
             if hosts.decided(is_new and model.is_current):
                 job.echo(f"train {model.name}: trained by another process")
                 pending.remove(model)
@@ -261,14 +238,6 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             time.sleep(WAIT_SECONDS)
 
 
-def changed_at(file: Path) -> int:
-    """When a file was written, in nanoseconds; 0 if it is not there."""
-    try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
 def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     """Train one model of a run, unless another process has just done it.
 
@@ -280,14 +249,9 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     path = training_path(run_folder, model.manifest)
     if path != model.manifest and job.options.force:
         job.echo(f"train {model.name}: made again (FORCE=1)")
-
-    def report_damage(name: str) -> None:
-        place = display_path(path.parent)
-        job.echo(f"train: checkpoint {name} in {place} is damaged and not used; an earlier one is, if there is one")
-
     # Only checkpoints of a model that depends on the same are continued.
     made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
-    checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, report_damage, hosts.writes())
+    checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, hosts.writes())
     train = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
     manifest = job.cached(f"train {model.name}", path, model.depends, train)
     if hosts.writes():
@@ -298,23 +262,18 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     return manifest
 
 
-def train_and_store(
-    session: Session, fold: ExcludedFolds, folder: Path, checkpoints: Checkpoints, done: int
-) -> Computed:
+def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Checkpoints, done: int) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`.
 
     Returns the files and the facts of the manifest, of which `held_out` is in the metric's own sign.
     """
     from competition.report.pictures import AUGMENTED
-    from competition.training.loop import Diverged, Stopped
-    from competition.training.scorer import TrainingOptions, save_fold_model
+    from competition.training.trainer import Diverged, Stopped, save_fold_model
 
     job, run, trainer = session.job, session.run, session.trainer
     epochs, scored = run.member.train.epochs, job.params.device.score_epochs
-    is_shown = isinstance(fold, int)  # the score of a nested teacher is not
-    score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)} if is_shown else set[int]()
-    options = TrainingOptions(checkpoints, score_epochs, session.stall_detector)
-    events = trainer.train(fold, run.member.train, options)
+    score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)}
+    events = trainer.train(fold, run.member.train, checkpoints, score_epochs)
     received: list[int] = []
     prepare = without_secrets(job.params).prepare
     parameters = {"member": run.name, **flat(run.member), **flat(prepare, "prepare"), "data": run.depends["data"]}
@@ -331,6 +290,8 @@ def train_and_store(
             raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
+        finally:
+            checkpoints.wait()  # a retry after the loss of the device reads them
         if tracking.is_active:  # a host that discards what it writes has no files
             numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
             texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)
@@ -340,13 +301,12 @@ def train_and_store(
 
 
 def show_events(
-    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int], tracking: Tracked
+    session: Session, events: "Events", fold: int, done: int, received: Sequence[int], tracking: Tracked
 ) -> "Trained":
     """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
-    from competition.training.input_stall import StepTimes
-    from competition.training.loop import Epoch, StepsDone
+    from competition.training.trainer import Epoch, StepsDone
 
-    title, train = session.run.title, session.run.member.train
+    title, epochs = session.run.title, session.run.member.train.epochs
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
@@ -355,14 +315,10 @@ def show_events(
             tracking.step(event.step, event.loss)
             event.stop = bool(received)
         elif isinstance(event, Epoch):
-            plugins, values = active(), {"member": title, "fold": fold, "epochs": train.epochs}
+            plugins, values = active(), {"member": title, "fold": fold, "epochs": epochs}
             for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
                 plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event))
             tracking.epoch(asdict(event))
-        elif isinstance(event, StepTimes):
-            session.bar.clear()
-            is_decoded_again = is_streamed(session.trainer.images.pixels)
-            session.job.echo(f"train {title}: {event.describe(train, is_decoded_again)}")
         else:
             trained = event
     for epoch in trained.history:  # those before a resumption, and of a model that has no epochs

@@ -13,7 +13,8 @@ from competition.images.decoded_rows import is_streamed
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import networks_to_train, selected_folds
-from pipelines.execution.trainer import open_trainer, read_images, start_device, timed
+from pipelines.execution.speed import timed
+from pipelines.execution.trainer import open_network_trainer, read_images, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -53,7 +54,7 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
         rows = np.arange(min(MAX_DECODED, uncached.shape[0]))
         seconds = timed(lambda: uncached[rows])
     record("decoded", len(rows), seconds, "read from the record files and decoded, as when the cache is filled")
-    trainer = open_trainer(job, member, name, device)
+    trainer = open_network_trainer(job, member, name, device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
     shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
     streamed = is_streamed(pixels)
@@ -61,11 +62,10 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
         "decoded in random order: they fit no cache" if streamed else "copied from the decoded cache, in random order"
     )
     record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
-    batch_seconds, step = time_parts(trainer, selected_folds(job)[0])
-    batch = trainer.engine.batch
-    record("augmented", batch, batch_seconds, "read, augmented and batched: the speed of the input pipeline")
+    times, batch = time_parts(trainer, selected_folds(job)[0]), trainer.engine.batch
+    record("augmented", batch, times.batch, "read, augmented and batched: the speed of the input pipeline")
     step_only = f"trained on data already in memory, on {device.replicas} x {device.kind}"
-    record("step", batch, step.in_memory, step_only)
-    record("trained", batch, step.step, "trained with the input pipeline, both together")
-    job.echo(f"bench {name}: {step.describe(member.train, streamed)}")
-    return {"images_per_second": speeds, "batch": batch, "waiting": step.share}
+    record("step", batch, times.step_in_memory, step_only)
+    record("trained", batch, times.step, "trained with the input pipeline, both together")
+    job.echo(f"bench {name}: {times.describe(member.train, streamed)}")
+    return {"images_per_second": speeds, "batch": batch, "waiting": times.waiting_share}

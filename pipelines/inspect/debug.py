@@ -9,7 +9,7 @@ from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import networks_to_train, selected_folds
-from pipelines.execution.trainer import TrainerInputs, open_trainer, start_device, target_caption
+from pipelines.execution.trainer import TrainerInputs, open_network_trainer, start_device, target_caption
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
@@ -47,7 +47,7 @@ def run(job: Job) -> None:
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
-    from competition.training.loop import Epoch, StepsDone
+    from competition.training.trainer import Epoch, StepsDone
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)
@@ -56,7 +56,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
     inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
-    trainer = open_trainer(job, member, name, device, inputs)
+    trainer = open_network_trainer(job, member, name, device, inputs)
     images = trainer.images
     job.echo(
         f"debug {name} fold {fold}: eager, {counted(len(images.ids), 'row')}, {counted(train.epochs, 'epoch')}; its scores mean nothing"

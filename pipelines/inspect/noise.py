@@ -18,7 +18,7 @@ from competition.workspace.runs import run_with
 from competition.workspace.scores import seed_study_path, trivial_text
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import open_scorer, start_device
+from pipelines.execution.trainer import open_trainer, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -77,7 +77,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
 
 def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
-    trainer = open_scorer(job, member, title, start_device(job))
+    trainer = open_trainer(job, member, title, start_device(job))
     fold_predictions = []
     with Bar(job.params.prepare.folds, title, "fold models") as bar:
         for fold in range(job.params.prepare.folds):

@@ -31,7 +31,7 @@ from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
 from competition.prepare.index import save
-from competition.workspace.dependencies import fold_model, incomplete_folds, nested_teachers
+from competition.workspace.dependencies import fold_model, incomplete_folds
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.execution.budget_search import offered_networks
@@ -231,8 +231,6 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: 
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
-    teachers = nested_teachers(job.params, missing)
-    collect += [f"{work}/members/{name}/*/without/{folds[0]}-{folds[1]}" for name, folds in teachers]
     collect.append(f"{work}/tune/*/*")
     last: list[tuple[str, ...]] = [("predict", "--allow-partial")]
     leave: dict[str, str] = {}

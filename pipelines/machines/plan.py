@@ -33,7 +33,7 @@ from competition.preflight.planning import (
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import network_dependencies, tuned_member
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import compiled_features, measure_speed, pass_seconds
+from pipelines.execution.speed import compiled_features, measure_speed, pass_seconds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend

@@ -8,7 +8,7 @@ from pipelines.execution.cluster import train_on_cluster
 from pipelines.execution.equal_runs import copy_equal_models
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import start_device
-from pipelines.execution.training import train_nested_teachers, train_run
+from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
@@ -36,12 +36,9 @@ def run(job: Job) -> None:
                 f"train {name}: {study} is not used because the data or the member have changed since "
                 f"({'; '.join(changes[:3])}); {again}removing the folder discards it"
             )
-        runs = runs_of(job.workspace, name)
-        for run in runs:
+        for run in runs_of(job.workspace, name):
             copy_equal_models(job, run)
-        if not job.options.cluster:
-            train_nested_teachers(job, name)
-            for run in runs:
+            if not job.options.cluster:
                 train_run(job, run)
     if job.options.cluster:
         train_on_cluster(job, names)

@@ -11,8 +11,7 @@ values, and writes the result. Other processes with the same parameters and stor
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from statistics import fmean
@@ -47,7 +46,6 @@ from pipelines.execution.cluster import require_reachable_storage, run_workers
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import open_trial_runner, start_device
 from pipelines.terminal import hosts
-from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, track
 
 if TYPE_CHECKING:
@@ -79,27 +77,19 @@ def run(job: Job) -> None:
 def members_to_tune(job: Job) -> list[str]:
     """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work.
 
-    Where a person named the verb and there is nothing to do, a line says why.
+    Left out are students, whose teachers are trained only after tuning, members whose values were chosen already (tuned_folds), and heads
+    in which tune.search changes nothing.
     """
-    members, search, is_named = job.params.members, job.params.tune.search, not job.options.as_part
-    selected, reasons = selected_members(job), list[str]()
-    if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
-        reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
-    if chosen := [name for name in selected if members[name].tuned_folds and not members[name].teacher]:
-        reasons.append(
-            f"{', '.join(chosen)} states tuned_folds, so its values were chosen already; without them it is tuned"
-        )
-    if heads := [name for name in selected if changes_nothing(members[name], search)]:
-        searchable = "head.kind, head.strength and head.hidden can be searched"
-        reasons.append(
-            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; {searchable}"
-        )
-    names = [name for name in selected if name not in {*students, *chosen, *heads}]
+    members, tune, is_named = job.params.members, job.params.tune, not job.options.as_part
+    selected = [name for name in selected_members(job) if not members[name].teacher and not members[name].tuned_folds]
+    names = [name for name in selected if not changes_nothing(members[name], tune.search)]
     if not (job.options.member and is_named):
         names = [name for name in names if is_tuned(job.params, name)]
     if is_named and not names:
-        others = f"tune.members is {job.params.tune.members}; `make tune MEMBER=...` names another member"
-        job.echo(f"tune: nothing to do, because {'; '.join(reasons) or others}")
+        job.echo(
+            f"tune: nothing to do: tuned are members without a teacher and tuned_folds in which {', '.join(tune.search)} (tune.search) "
+            f"change something and that tune.members names (now {', '.join(tune.members)}), or MEMBER="
+        )
     return names
 
 
@@ -167,10 +157,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
     runner = open_trial_runner(job, name)
     if not job.options.cluster:
-        with worker_processes(job, name) as processes:
-            for process in processes:
-                if code := process.wait():
-                    job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
+        run_worker_processes(job, name)
     elif done < settings.total and not limit_reached(trials, settings):
         run_workers(job, name, settings, depends)
     work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
@@ -180,14 +167,11 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     write_json(best, result)
     lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in lines))
-    if job.options.verbose:
-        job.echo(f"tune {name}: {display_path(best)}")
     return [best], result
 
 
-@contextmanager
-def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """WORKERS processes that join the study; none for one worker, which is this process itself."""
+def run_worker_processes(job: Job, name: str) -> None:
+    """Run WORKERS processes that join the study, until they end; none for one worker, which is this process itself."""
     options = job.options
     command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
     for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
@@ -199,7 +183,9 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
         subprocess.Popen(command, env=environment) for _ in range(options.workers if options.workers > 1 else 0)
     ]
     try:
-        yield processes
+        for process in processes:
+            if code := process.wait():
+                job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
     finally:
         for process in processes:
             process.terminate()
@@ -269,8 +255,6 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
         return f"the gain of trial {best.number} {gain} {rows}{kept}, {uses}"
     if own is None or own.number != best.number:
         return f"the trial of the member's own values is not complete, {uses}, those of trial {best.number}"
-    second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
-    ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
     score = with_error(sign * score_of(own), error, result["metric"])
-    return f"the member's own values have the best score, {score}{ahead}, {uses}"
+    return f"the member's own values have the best score, {score}, {uses}"

@@ -55,7 +55,7 @@ app = typer.Typer(
 
 @dataclass
 class Process:
-    """What the verbs of one process share.  is_last: no other verb follows.  engines: see trainer.engine_key."""
+    """What the verbs of one process share.  is_last: no other verb follows.  engines: of trained networks, by the digest of their run."""
 
     is_last: bool = True
     engines: "dict[str, Engine]" = field(default_factory=dict)

@@ -51,7 +51,7 @@ class Job:
     options: Options
     submissions: Path
     echoed: list[str] = field(default_factory=list)
-    engines: "dict[str, Engine]" = field(default_factory=dict)  # kept for later stages of this process
+    engines: "dict[str, Engine]" = field(default_factory=dict)  # of runs, by digest, for later stages of this process
     at_step: Callable[[], None] = lambda: None  # called at every step of a training; may raise an error to end it
 
     @property

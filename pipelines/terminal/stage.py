@@ -39,7 +39,7 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
     module: of the stage.  following: the verb that usually follows, to be printed at the end; "" = none.
-    engines: of earlier stages of this process, see trainer.engine_key.
+    engines: of earlier stages of this process, by the digest of their run.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.captureWarnings(True)

@@ -156,35 +156,31 @@ def test_what_a_task_takes_of_a_machine(needs: dict, machines: list[dict], cpus:
 ENDS_AT_ONCE = "import os; os.write(2, b'goldfold: the file x is missing'); os._exit(1)"  # reads nothing, no line break
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=STDIN, stdout=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
 """
 CHILD = """
-import os, time
-from pipelines.execution.cluster_child import bind_to_parent
-bind_to_parent(os.getppid())
+import threading, time
+from pipelines.execution.cluster_child import end_with_parent
+threading.Thread(target=end_with_parent, daemon=True).start()
 print("bound", flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux'")
-def test_it_dies_with_its_parent_although_its_stdin_stays_open() -> None:
-    read_end, write_end = os.pipe()
+def test_it_dies_with_its_parent() -> None:
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PARENT.replace("STDIN", str(read_end)), CHILD]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, text=True, pass_fds=[read_end])
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, env=variables, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    assert "bind_to_parent" in command_of(child)
+    assert "end_with_parent" in command_of(child)
     parent.kill()
     parent.wait()
     end = time.monotonic() + 20
     while command_of(child) and time.monotonic() < end:
         time.sleep(0.05)
-    os.close(write_end)
     assert not command_of(child)
 
 

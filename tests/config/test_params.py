@@ -161,10 +161,6 @@ def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: obje
         ("trian.epochs=3", "SET trian: unknown key; did you mean 'train'?"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.epochs.x=3", "SET train.epochs.x: train.epochs is a value, not a block"),
-        (
-            "tune.trials=0 members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
-            "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
-        ),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
     ],
@@ -270,10 +266,6 @@ def test_a_member_with_predictions_is_an_external_member_and_both_kinds_are_writ
     assert not alone.members and list(alone.external) == ["torch"]
 
 
-def nested_student(name: str, teacher: str) -> str:
-    return TRAINED.replace("own:", f"{name}:").replace("}", f", teacher: [{teacher}], teacher_scheme: nested}}")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -281,8 +273,6 @@ def nested_student(name: str, teacher: str) -> str:
         (with_members(EXTERNAL, "    image_size: 32\n"), "params.yaml line 5: members.torch.image_size: not allowed together"),
         (f"external: {{}}\n{with_members(EXTERNAL)}", "external: unknown key; a member with external predictions belongs"),
         (with_members("  {}\n"), "members: {} was found; at least one member"),
-        (with_members(TRAINED, nested_student("b", "own"), nested_student("c", "b")),
-         "members.c.teacher_scheme: nested was found, and its teacher b is a nested"),
     ],
 )  # fmt: skip
 def test_members_that_contradict_themselves_are_an_error(tmp_path: Path, content: str, message: str) -> None:

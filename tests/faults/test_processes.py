@@ -151,7 +151,7 @@ def hold(path: Path) -> None:
 
 def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once_and_its_fold_trained_last(tmp_path: Path):
     run = SimpleNamespace(folder=tmp_path)
-    models = [FoldModel(fold_manifest_path(run, fold), {}, fold, "") for fold in (1, 0, (0, 1))]
+    models = [FoldModel(fold_manifest_path(run, fold), {}, fold, "") for fold in (1, 0, 2)]
     path = models[0].manifest.with_suffix(".lock")
     path.parent.mkdir(parents=True)
     holder = start_process(hold, path)
@@ -161,7 +161,7 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once_and_its_
         pass
     holder.kill()
     holder.join()
-    assert [model.fold for model in interrupted_last(run, models)] == [0, (0, 1), 1]
+    assert [model.fold for model in interrupted_last(run, models)] == [0, 2, 1]
     with exclusive(path, "next") as dead:
         assert dead is not None and dead.pid == holder.pid
         current = last_holder(path)

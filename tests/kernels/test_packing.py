@@ -157,7 +157,6 @@ def test_a_fold_model_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
 
     folder = f"work/x/members/cnn/{run.folder.name}"
     assert of(f"{folder}/fold3") == (run.digest, 3)
-    assert of(f"{folder}/without/1-2") == (run.digest, (1, 2))
     assert of("work/x/members/cnn/0123456789ab/fold3") == (run.digest, 3)  # trained with other parameters
     for other in (f"{folder}/fold3/views/0123456789ab", "work/x/members/cnn/fold3", "work/x/tune/cnn/0123456789ab"):
         assert of(other) is None

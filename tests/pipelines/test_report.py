@@ -140,8 +140,6 @@ def test_an_external_member_is_part_of_the_blend_with_its_doubt_and_is_not_train
 
 
 def test_test_rows_have_the_views_of_the_chain(workspace: Workspace) -> None:
-    for file in sorted(workspace.work.glob("members/*/*/fold*/views/*/manifest.json")):
-        assert min(json.loads(file.read_text())["result"]["seconds_per_1000"].values()) > 0
     assert "blend: current" in workspace.here("blend")
     assert workspace.scores["chain"] == digest_of(Chain.load(workspace.blend / "chain.json"))
     # Test rows must have the views of the scored chain.

@@ -124,7 +124,7 @@ def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_not
     for number, path in enumerate(paths):
         cases = cases_in(path)
         assert_same(cases["hosts"], outcomes["jax"]["devices1"])
-        assert cases["decisions"]["stopped"] == 6 and cases["decisions"]["measured"]
+        assert cases["decisions"]["stopped"] == 6
         assert_same(cases["resumed"], cases["whole"], close=0)
         assert f"this host trains fold {number} and others {1 - number}" in str(cases["user_error"]["message"])
 

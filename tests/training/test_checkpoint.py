@@ -24,9 +24,8 @@ def saved(folder: Path, *steps: int, made_from: str = "x") -> Checkpoints:
 
 def test_two_checkpoints_are_kept_and_the_newest_is_loaded_unchanged(tmp_path: Path) -> None:
     saved(tmp_path, 5, 10, 15)
-    damaged: list[str] = []
-    checkpoint = Checkpoints(tmp_path, "x", on_damage=damaged.append).latest()
-    assert checkpoint is not None and (checkpoint.step, checkpoint.facts["total"], damaged) == (15, 1.5, [])
+    checkpoint = Checkpoints(tmp_path, "x").latest()
+    assert checkpoint is not None and (checkpoint.step, checkpoint.facts["total"]) == (15, 1.5)
     for name, value in arrays(15).items():
         np.testing.assert_array_equal(checkpoint.arrays[name], value)
         assert checkpoint.arrays[name].dtype == value.dtype
@@ -71,14 +70,13 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_skipped_and_named_and_if_all_are_damaged_there_is_none(tmp_path, damage) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_if_all_are_damaged_there_is_none(tmp_path, damage) -> None:
     saved(tmp_path, 5, 10)
     DAMAGES[damage](tmp_path / "step-00000010.npz", tmp_path / "step-00000010.json")
-    damaged: list[str] = []
-    checkpoint = Checkpoints(tmp_path, "x", on_damage=damaged.append).latest()
+    checkpoint = Checkpoints(tmp_path, "x").latest()
     assert checkpoint is not None
     step, loaded, _ = checkpoint
-    assert (step, damaged) == (5, ["step-00000010"])
+    assert step == 5
     np.testing.assert_array_equal(loaded["a"], arrays(5)["a"])
     DAMAGES[damage](tmp_path / "step-00000005.npz", tmp_path / "step-00000005.json")
     assert Checkpoints(tmp_path, "x").latest() is None

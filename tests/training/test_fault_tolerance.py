@@ -3,8 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from builders import ROOT, member, params
 from stages import Workspace
 
 from competition.config.errors import UserError
-from competition.training import fault_tolerance
-from competition.training.fault_tolerance import DEVICE_LOSS, OUT_OF_MEMORY, Watchdog, is_caused_by
+from competition.training.fault_tolerance import DEVICE_LOSS, OUT_OF_MEMORY, is_caused_by, reason_of_loss
 from competition.training.memory import available_bytes, memory_warning, too_large
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
@@ -44,49 +41,30 @@ def test_a_lost_device_and_exhausted_memory_are_recognised_by_the_errors_of_the_
     assert is_caused_by(error, OUT_OF_MEMORY) == (kind == "memory")
 
 
-@pytest.mark.parametrize(
-    ("error", "failures", "retries", "attempts"),
-    [(LOST, 2, 2, 3), (LOST, 9, 1, 2), (ValueError("shapes differ"), 9, 5, 1)],
-)
-def test_only_a_lost_device_is_opened_again_a_limited_number_of_times(monkeypatch, error, failures, retries, attempts):
-    monkeypatch.setattr(fault_tolerance, "FIRST_PAUSE", 0.0)
-    begun: list[int] = []
-
-    def work(alive) -> None:
-        begun.append(1)
-        if len(begun) <= failures:
-            raise error
-
-    words = "the device was lost 2 times, most recently with: UnavailableError|shapes differ"
-    with pytest.raises((UserError, ValueError), match=words) if attempts <= failures else nullcontext():
-        fault_tolerance.train_with_retries(work, 0, retries, lambda line: None)
-    assert len(begun) == attempts
-
-
-def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
-    called: list[float] = []
-    with Watchdog(0.5, lambda: called.append(time.monotonic())) as heartbeat, Watchdog(0, lambda: called.append(0.0)):
-        for _ in range(12):
-            time.sleep(0.05)
-            heartbeat()
-        assert called == []
-        time.sleep(1.2)
-    assert len(called) == 1
+def test_only_a_lost_device_is_opened_again_a_limited_number_of_times() -> None:
+    assert reason_of_loss(LOST, attempt=2, retries=2).startswith("UnavailableError: ")
+    with pytest.raises(UserError, match="the device was lost 2 times, most recently with: UnavailableError"):
+        reason_of_loss(LOST, attempt=2, retries=1)
+    with pytest.raises(ValueError, match="shapes differ"):
+        reason_of_loss(ValueError("shapes differ"), attempt=1, retries=5)
 
 
 HANGING = """
-import ctypes, faulthandler
-from competition.training import fault_tolerance
-later = faulthandler.dump_traceback_later
-fault_tolerance.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
-with fault_tolerance.Watchdog(0.5, lambda: None):
-    ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
+import ctypes, time
+from competition.training.fault_tolerance import still_alive
+still_alive(0)  # never
+for _ in range(4):
+    still_alive(1.0)
+    time.sleep(0.5)
+print("alive", flush=True)
+ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
 """
 
 
 def test_a_hang_of_all_python_threads_ends_the_process() -> None:
     process = subprocess.run([sys.executable, "-c", HANGING], cwd=ROOT, capture_output=True, text=True, timeout=25)
-    assert process.returncode == 1 and "Timeout" in process.stderr and 'File "<string>"' in process.stderr
+    assert process.returncode == 1 and process.stdout == "alive\n"
+    assert "Timeout" in process.stderr and 'File "<string>"' in process.stderr
 
 
 UNSTEADY = """
@@ -95,19 +73,14 @@ import tensorflow as tf
 from competition.training.engine_tensorflow import TensorFlowEngine
 from competition.training import fault_tolerance
 fault_tolerance.FIRST_PAUSE = 0.1
-calls, watchdogs, real = [], [], TensorFlowEngine.train
-class Recorded(fault_tolerance.Watchdog):
-    def __enter__(self):
-        watchdogs.append(self)
-        return super().__enter__()
-fault_tolerance.Watchdog = Recorded
+calls, real = [], TensorFlowEngine.train
 def unsteady(engine, *arguments):
     calls.append(id(engine))
     if len(calls) == 4:
         raise tf.errors.UnavailableError(None, None, "Socket closed")
     if len(calls) == 6:
         assert len(set(calls)) == 2  # another engine
-        watchdogs[-1]._silent_seconds += 27  # of the 30
+        fault_tolerance.still_alive(3)  # instead of 30
         time.sleep(600)
     return real(engine, *arguments)
 TensorFlowEngine.train = unsteady
@@ -120,15 +93,14 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     shutil.rmtree(workspace.work / "members")
     arguments = ("--member", "slim", "--fold", "0")
     ran = workspace.run("train", *arguments, sets="device.hang_seconds=30", code=UNSTEADY)
-    assert ran.code == 5, ran.err
+    assert ran.code == 1, ran.err
     assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.out
-    assert "goldfold: no step for 30 s (device.hang_seconds)" in ran.err
-    assert "in unsteady" in ran.err and "in train_fold" in ran.err  # the stacks of the hang
+    assert "Timeout" in ran.err and "in unsteady" in ran.err and "in train_models" in ran.err  # the stacks of the hang
     assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"))
 
 
 LARGE = replace(params().members["cnn"], image_size=512, train=params("train.batch=128").train)
-GB, V1 = 10**9, "sys/fs/cgroup/memory/memory"
+GB = 10**9
 
 
 @pytest.mark.parametrize(
@@ -136,10 +108,9 @@ GB, V1 = 10**9, "sys/fs/cgroup/memory/memory"
     [
         ({"sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.stat": "anon 5\nfile 7\n"}, 8_192_000_000),
         ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 1000\nfile 1900\n"}, 2_000),
-        ({f"{V1}.limit_in_bytes": "3000\n", f"{V1}.stat": "rss 1\ntotal_rss 2900\n"}, 100),
         ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 4000\n"}, 0),
     ],
-    ids=["no limit", "a limit", "a limit of version 1", "more than the limit"],
+    ids=["no limit", "a limit", "more than the limit"],
 )
 def test_a_container_leaves_its_limit_without_what_its_processes_hold(tmp_path: Path, files, available) -> None:
     machine = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n"}

@@ -13,24 +13,23 @@ from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import PROBED_STEPS, Epoch, share_after_probe
+from competition.training.heads import PROBE, linear_probe
 from competition.training.optimizer import label_losses
-from competition.training.scorer import save_fold_model
-from competition.training.trainer import PROBE, Trainer, linear_probe
+from competition.training.trainer import PROBED_STEPS, Epoch, NetworkTrainer, save_fold_model, share_after_probe
 
 SETS = Targets("multi", np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], bool))
 VALUES = Targets("regression", np.array([1000.0, 1010.0, 1020.0]))
 PROBED = {"probe": True, "warmup": 0.0, "freeze_norm": True}
 
 
-def trainer_of(targets: Targets = SINGLE, metric: str = "accuracy", **train) -> Trainer:
+def trainer_of(targets: Targets = SINGLE, metric: str = "accuracy", **train) -> NetworkTrainer:
     """Three folds of 60 images that show their target."""
     rows = np.arange(60)
     labels = rows % (CLASSES if targets is SINGLE else len(targets.table))
     shown = targets.table[labels].argmax(1) if targets.kind == "multi" else labels
     images = Images(rows.astype(str), pixels_of(shown), labels, rows // 5 % 3, np.ones(60, bool))
     classes = 1 if targets is VALUES else CLASSES
-    return Trainer(FoldRows(member(**train), images, classes, targets), metric, open_device(params().device), 8)
+    return NetworkTrainer(FoldRows(member(**train), images, classes, targets), metric, open_device(params().device), 8)
 
 
 def test_a_probe_is_scikit_learns_regression_on_standardised_features() -> None:

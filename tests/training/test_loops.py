@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 
-from competition.training import loop
 from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
 from competition.training.optimizer import STEPS_PER_DOUBLING, next_loss_scale
+from competition.training.trainer import Stopped, warmup_cosine
 
 
 def test_the_moving_average_is_used_for_prediction_and_saved() -> None:
@@ -33,7 +33,7 @@ def test_gradients_are_clipped(limited: str) -> None:
     """The first moment after one step is a tenth of the clipped gradient."""
     train = replace(TRAIN, steps_per_call=1, **{"clip_norm": 0.0, limited: 1e-4})
     engine = engine_of(train)
-    with pytest.raises(loop.Stopped):
+    with pytest.raises(Stopped):
         trained(engine, train, last_step=1)
     gradients = np.concatenate([10 * v.ravel() for name, v in engine.state().items() if name.endswith("/m")])
     size = np.abs(gradients).max() if limited == "clip_value" else np.linalg.norm(gradients)
@@ -47,11 +47,11 @@ def test_weights_of_another_model_are_an_error() -> None:
 
 @pytest.mark.parametrize(("warmup", "rising"), [(0.1, 10), (0.0, 0), (1.0, 100)])
 def test_the_rate_rises_linearly_to_the_peak_and_falls_as_half_a_cosine_above_0(warmup: float, rising: int) -> None:
-    rates = loop.warmup_cosine(1.0, 100, warmup)
+    rates = warmup_cosine(1.0, 100, warmup)
     falling = 100 - rising
     expected = 0.5 * (1 + np.cos(np.pi * np.arange(1, falling + 1) / (falling + 1)))
     np.testing.assert_allclose(rates, [*(np.arange(1, rising + 1) / max(rising, 1)), *expected], atol=1e-6)
-    assert rates.dtype == np.float32 and (rates > 0).all() and loop.warmup_cosine(0.5, 1, warmup).shape == (1,)
+    assert rates.dtype == np.float32 and (rates > 0).all() and warmup_cosine(0.5, 1, warmup).shape == (1,)
 
 
 # What the TensorFlow engine does on a GPU, as far as a CPU can run it.

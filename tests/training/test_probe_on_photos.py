@@ -15,7 +15,7 @@ from competition.config.params_file import load_params
 from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.trainer import Trainer
+from competition.training.trainer import NetworkTrainer
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "own-images.yaml"
 SIZE = 128
@@ -49,7 +49,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     weights = str(real_data / "weights" / "mobilenet_1.0_224_notop.weights.h5")
     params = load_params(RECIPE)
     member = replace(params.members["mobilenet"], weights=weights)
-    trainer = Trainer(FoldRows(member, images, classes), "accuracy", open_device(params.device), 64)
+    trainer = NetworkTrainer(FoldRows(member, images, classes), "accuracy", open_device(params.device), 64)
     held_out = np.flatnonzero(images.folds == 0)
 
     def is_right() -> np.ndarray:

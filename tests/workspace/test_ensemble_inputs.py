@@ -1,5 +1,4 @@
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from two_classes import FOLDS, INDEX, PREPARED
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Params
+from competition.config.params import Params
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
 from competition.workspace import dependencies
@@ -123,13 +122,11 @@ def test_predictions_of_other_data_are_an_error(work: Path) -> None:
 
 
 IS_TRAIN = INDEX["part"] == "train"
-# Teacher model, by the folds that it was not trained on -> the probability that identifies it in these tests.
-MODELS: dict[ExcludedFolds, float] = {0: 0.1, 1: 0.2, 2: 0.3, (0, 1): 0.4, (0, 2): 0.5, (1, 2): 0.6}
+MODELS = {0: 0.1, 1: 0.2, 2: 0.3}  # fold of a teacher model -> the probability that identifies it in these tests
 
 
-def student_of(scheme: str, teachers: str = "[cnn]", sets: str = "") -> Params:
-    changes = f"members.small.teacher='{teachers}' members.small.teacher_scheme={scheme} {sets}"
-    return params(f"prepare.folds=3 {changes}")
+def student_of(teachers: str = "[cnn]", sets: str = "") -> Params:
+    return params(f"prepare.folds=3 members.small.teacher='{teachers}' {sets}")
 
 
 def save_soft_labels(teacher: Run, fold: int, probability: float) -> None:
@@ -143,15 +140,12 @@ def taught(tmp_path: Path) -> Path:
     teacher = run_of(tmp_path, PREPARED, params("prepare.folds=3"), "cnn")
     for fold in range(FOLDS):
         save_soft_labels(teacher, fold, MODELS[fold])
-    for pair in combinations(range(FOLDS), 2):
-        path = dependencies.fold_manifest_path(teacher, pair).with_name("oof.npz")
-        save_rows(path, INDEX["fold"].isin(pair), MODELS[pair])
     return tmp_path
 
 
 def label_by_fold(student: Run, fold: int) -> dict[int, float]:
     """Fold of the rows -> the soft label of their first class."""
-    table = load_soft_labels(PREPARED, student, fold)
+    table = load_soft_labels(student, fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
     labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0, 0], strict=True)}
     assert len(table.ids) == 4 * len(labels)
@@ -159,24 +153,15 @@ def label_by_fold(student: Run, fold: int) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("fold", range(FOLDS))
-def test_a_label_is_from_the_model_of_the_same_fold_or_from_that_without_the_folds_of_row_and_student(taught, fold):
-    same_fold, nested = (run_of(taught, PREPARED, student_of(scheme), "small") for scheme in ("same_fold", "nested"))
+def test_a_label_is_from_the_model_of_the_same_fold(taught, fold):
     others = [other for other in range(FOLDS) if other != fold]
-    assert label_by_fold(same_fold, fold) == dict.fromkeys(others, MODELS[fold])
-    assert label_by_fold(nested, fold) == {other: MODELS[min(other, fold), max(other, fold)] for other in others}
+    assert label_by_fold(run_of(taught, PREPARED, student_of(), "small"), fold) == dict.fromkeys(others, MODELS[fold])
 
 
 @pytest.mark.parametrize(("seeds", "label"), [(1, (0.2 + 0.8) / 2), (2, (0.2 + (0.8 + 0.4) / 2) / 2)])
 def test_several_teachers_are_averaged_by_id_and_one_with_two_seeds_counts_as_one(taught, seeds, label) -> None:
     wide = f"members.wide='{{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, seeds: {seeds}}}'"
-    student = run_of(taught, PREPARED, student_of("same_fold", "[cnn, wide]", wide), "small")
+    student = run_of(taught, PREPARED, student_of("[cnn, wide]", wide), "small")
     for teacher, probability in zip(student.teachers["wide"], (0.8, 0.4)):
         save_soft_labels(teacher, 1, probability)
     assert label_by_fold(student, 1) == {0: label, 2: label}
-
-
-def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains() -> None:
-    assert dependencies.nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
-    assert dependencies.nested_teachers(student_of("same_fold"), {"small": [0]}) == []
-    # A nested teacher that is a student itself learns from the models without the same two folds.
-    assert dependencies.teacher_models(student_of("nested").members["small"], FOLDS, (1, 2)) == [(1, 2)]

@@ -1,0 +1,79 @@
+"""Measure how fast a member is trained and predicted on this machine, for plans and budgets."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from competition.config.params import Member
+from competition.preflight.planning import Sizes, Speed
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
+    from competition.training.features import FeatureEngine
+
+STEPS_MEASURED = 12  # per epoch, at most
+
+
+def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
+    """Measure training and prediction with the real trainer on random images.
+
+    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
+    """
+    from competition.images.batches import steps_per_epoch
+    from competition.images.labelled_images import Images
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import NetworkTrainer
+
+    started = time.monotonic()
+    batch, size = member.train.batch, member.image_size
+    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
+    numbers = np.arange(rows)
+    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
+    labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
+    images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
+    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
+    trainer = NetworkTrainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
+
+    schedule = replace(member.train, epochs=1, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
+    trainer.train_to_end(0, schedule, score_epochs=False)
+    startup = time.monotonic() - started
+    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
+    steps, count = steps_per_epoch(len(train_rows), trainer.engine.batch), len(held_out_rows)
+    held_out_seconds = timed(trainer.predict, None, images, held_out_rows, ("identity",))
+    train_seconds = min(timed(trainer.train_to_end, 0, replace(schedule, epochs=3), False) for _ in range(2))
+    step_seconds = max((train_seconds - held_out_seconds) / (3 * steps), 1e-9)
+    first, cached = (timed(trainer.predict, None, images, held_out_rows, views) for _ in range(2))
+    ready = startup - steps * step_seconds - held_out_seconds
+    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
+
+
+def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
+    """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
+    from competition.training.features import feature_engine
+
+    started = time.monotonic()
+    engine = feature_engine(member, device, predict_batch)
+    pass_seconds(engine, member, batches=1)
+    return engine, time.monotonic() - started
+
+
+def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> float:
+    """Seconds of one image under one view, of random images."""
+    from competition.images.labelled_images import Images
+    from competition.training.features import compute_features
+
+    count = batches * engine.predict_batch
+    pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
+    unknown = np.full(count, -1)
+    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
+    return timed(compute_features, engine, images, np.arange(count), ["identity"]) / count
+
+
+def timed(function: Callable[..., object], *arguments: object) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - started
