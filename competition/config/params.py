@@ -70,7 +70,6 @@ class Prepare(Block):
     group_column: str
     shard_megabytes: Positive
     external: dict[Name, str]
-    largest_megapixels: Positive
     fit: Literal["squash", "crop"]
 
 
@@ -326,7 +325,6 @@ class ConvertParams(Block):
     fit: Literal["squash", "crop"]
     shard_megabytes: Positive
     least_shards: Positive
-    stratify: bool
     bad_images: Literal["error", "drop"]
     engine: Literal["local", "beam"]
     processes: Count

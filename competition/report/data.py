@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.prepare.folds import share_errors
 from competition.prepare.leaks import leak_sentence
 from competition.prepare.prepared import Prepared
 from competition.report.charts import bar_chart
@@ -34,11 +33,7 @@ def data_section(prepared: Prepared) -> Section:
         sizes, fold_counts = table.sum(axis=1).to_numpy(), table.to_numpy()
         order = np.argsort(-sizes, kind="stable")
         folds = [f"fold {name}" for name in table.columns]
-        share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(table))]
-        note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
-        blocks += [
-            Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
-        ]
+        blocks.append(Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)]]))
         is_long = len(names) > MAX_OPEN_CLASSES
         if is_long:
             blocks.append(Charts([bar_chart(sizes[order].tolist(), "training rows of each class")]))
@@ -74,7 +69,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     absent = [name for name, findings in names.items() if not len(findings)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
     if len(leaks):
-        bound = leak_sentence(prepared.index, leaks, competition.label_count, competition.targets.kind)
+        bound = leak_sentence(prepared.index, leaks, competition.targets.kind)
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []
         shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
         columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}
