@@ -22,7 +22,7 @@ from competition.config.errors import UserError
 try:
     import google_crc32c
 except ImportError:  # some images of Kaggle; see numpy_crc32c
-    google_crc32c = None
+    google_crc32c = None  # type: ignore[assignment]
 
 
 FEATURES = {"id": bytes, "image": bytes, "class": int}  # each with the type of its only value
