@@ -14,7 +14,7 @@ SYNONYMS = {
     "img_size": ("image_size",), "size": ("image_size",), "resolution": ("image_size",), "n_folds": ("folds",),
     "n_splits": ("folds",), "k": ("folds",), "n_trials": ("trials",), "random_state": ("seed",), "tta": ("views",),
     "momentum": ("ema", "norm_momentum"), "smoothing": ("label_smoothing",), "grad_clip": ("clip_norm",), "hflip": ("flip",),
-    "max_pixels": ("largest_megapixels",), "data_dir": ("source",), "path": ("source",), "url": ("slug",),
+    "data_dir": ("source",), "path": ("source",), "url": ("slug",),
 }  # fmt: skip
 
 Key = str | int  # of a mapping, or the position in a list

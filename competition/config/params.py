@@ -18,6 +18,8 @@ ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 # Block -> parameter that was removed -> the default that it had, which results were made with.
 REMOVED: dict[str, dict[str, Any]] = {
+    "prepare": {"largest_megapixels": 150},
+    "convert": {"stratify": True},
     "train": {"loop": "auto", "rand_augment": 0, "trivial_augment": False},
     "tune": {"objectives": "score", "patience": 0, "trained_on": "tune_folds"},
     "policy": {"seconds_limit": 0.0, "same_below": 1.0e-6},
@@ -75,7 +77,6 @@ class Prepare(Block):
     group_column: str
     shard_megabytes: Positive
     external: dict[Name, str]
-    largest_megapixels: Positive
     fit: Literal["squash", "crop"]
 
 
@@ -323,7 +324,6 @@ class ConvertParams(Block):
     fit: Literal["squash", "crop"]
     shard_megabytes: Positive
     least_shards: Positive
-    stratify: bool
     bad_images: Literal["error", "drop"]
     engine: Literal["local", "beam"]
     processes: Count

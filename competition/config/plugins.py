@@ -39,8 +39,6 @@ ADAPTER_SIGNATURES: dict[str, Parameters] = {
     "download": ("raw", "settings", "fetch"),
     "describe": ("raw", "settings"),
     "rows": ("raw", "settings"),
-    "sample": ("raw",),
-    "solution": ("raw",),
 }
 KINDS = (*SIGNATURES, "ADAPTERS")
 
@@ -56,7 +54,7 @@ class LowerIsBetter:
 class Plugins:
     """The content of a plugins file.  file: None = no plugins.
 
-    adapters: name -> an object with the five functions of an adapter.
+    adapters: name -> an object with the three functions of an adapter.
     """
 
     file: Path | None = None
@@ -222,7 +220,7 @@ def _adapter(plugins: Plugins, name: str, parts: object) -> SimpleNamespace:
     for part, names in ADAPTER_SIGNATURES.items():
         if part in parts:
             _check_signature(plugins, f"{what}[{part!r}]", parts[part], (names,))
-        elif part != "solution":
+        else:
             raise UserError(plugins.problem(what, f"its function {part!r} is missing"))
     functions = {part: partial(plugins.call, f"{what}[{part!r}]", function) for part, function in parts.items()}
 
@@ -231,4 +229,4 @@ def _adapter(plugins: Plugins, name: str, parts: object) -> SimpleNamespace:
         while (row := plugins.call(f"{what}['rows']", next, iterator, end)) is not end:
             yield row
 
-    return SimpleNamespace(**{"solution": lambda raw: None, **functions, "rows": rows})
+    return SimpleNamespace(**{**functions, "rows": rows})

@@ -7,7 +7,7 @@ name only when it is complete. The pipeline needs apache-beam, in an environment
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 
 from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, SourceImage, convert_shard
@@ -21,10 +21,8 @@ def save_work(shards: Sequence[Shard], recipe: Recipe) -> list[str]:
     remove_work(recipe.target)
     paths = []
     for shard in shards:
-        path = f"{recipe.target}/{FOLDER}/{shard.part}-{shard.name}.json"
-        content = {"recipe": asdict(recipe), "part": shard.part, "name": shard.name}
-        files.write_json(path, {**content, "rows": [astuple(row) for row in shard.rows]})
-        paths.append(path)
+        paths.append(f"{recipe.target}/{FOLDER}/{shard.part}-{shard.name}.json")
+        files.write_json(paths[-1], {"recipe": asdict(recipe), "shard": asdict(shard)})
     return paths
 
 
@@ -38,9 +36,9 @@ def convert_one(path: str) -> str:
     content = files.read_json(path)
     if content is None:
         raise UserError(f"{path} is missing or damaged: run make convert again, which writes it")
-    recipe = Recipe(**{**content["recipe"], "sizes": tuple(content["recipe"]["sizes"])})
-    shard = Shard(content["part"], content["name"], tuple(SourceImage(*row) for row in content["rows"]))
-    return json.dumps(asdict(convert_shard(shard, recipe)))
+    recipe, shard = content["recipe"], content["shard"]
+    recipe["sizes"], shard["rows"] = tuple(recipe["sizes"]), tuple(SourceImage(**row) for row in shard["rows"])
+    return json.dumps(asdict(convert_shard(Shard(**shard), Recipe(**recipe))))
 
 
 def run_pipeline(paths: Sequence[str], arguments: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO
+from typing import IO, Any, NoReturn
 
 Event = dict[str, Any]
 Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
@@ -117,7 +117,16 @@ def answer_parent(
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     request = json.loads(parent.readline())
-    threading.Thread(target=_exit_with_parent, args=(parent, at_parents_end), daemon=True).start()
+
+    def exit_with_parent() -> (
+        None
+    ):  # its end of the pipe closes; not sys.stdin, which a library that calls exit() closes
+        while parent.readline():
+            pass
+        at_parents_end()
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     code = 1
     try:
         emit("result", value=answer(request, emit))
@@ -125,14 +134,3 @@ def answer_parent(
     except BaseException as error:  # the parent turns it into a message for the user
         emit("error", **describe(error))
     os._exit(code)  # libraries may leave threads behind
-
-
-def _exit_with_parent(parent: TextIO, at_parents_end: Callable[[], None]) -> None:
-    """Exit when the parent's end of the pipe closes.
-
-    parent: a file of its own, not sys.stdin: a library that calls exit() closes sys.stdin and waits for its readers.
-    """
-    while parent.readline():
-        pass
-    at_parents_end()
-    os._exit(1)

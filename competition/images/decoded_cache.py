@@ -6,9 +6,9 @@ Images that fit neither are decoded on each access (`decoded_rows.Stream`). All 
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -26,6 +26,7 @@ from competition.images import decoded_rows
 from competition.images.decoded_rows import PixelFile, Pixels, Stream
 from competition.prepare import record_shards
 from competition.prepare.decoding import Fit
+from competition.prepare.tfrecord_format import Record
 from competition.storage import files
 
 LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
@@ -73,7 +74,12 @@ def decode_images(images: RecordedImages, size: int, fit: Fit, budget: CacheBudg
         pixels = np.zeros(shape, np.uint8)
         fill(pixels.__setitem__)
         return pixels
-    return Stream(_local_copies(images.files, budget), images.ids, images.unreadable, size, fit)
+    if any(map(files.is_remote, images.files)):
+        raise UserError(
+            f"{len(images.ids):,} decoded images of {size} pixels take {prod(shape) / 1e9:.1f} GB, which fit neither cache.ram_gigabytes "
+            "nor cache.disk_gigabytes; raise one, or set cache.folder to a larger disk"
+        )
+    return Stream(images.files, images.ids, images.unreadable, size, fit)
 
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
@@ -103,7 +109,10 @@ def _write_cached(
 ) -> PixelFile | None:
     """Write the images to disk; None if there is no space. A second process waits and uses the file of the first."""
     try:
-        with _exclusive(budget.folder):
+        budget.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(budget.folder / "images.lock"):
+            for leftover in budget.folder.glob(".*.npy"):  # of a killed process
+                leftover.unlink(missing_ok=True)
             cached = _open_cached(path, shape)
             if cached is None and _make_space(budget, prod(shape)):
                 with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -126,16 +135,6 @@ def _write_cached(
         return None
 
 
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Lock the folder for one writing process. Temporary files in it are then left-overs of a killed process: remove them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "images.lock"):
-        for leftover in [*folder.glob(".*.npy"), *folder.glob(".*.tfrec")]:
-            leftover.unlink(missing_ok=True)
-        yield
-
-
 def usable_bytes(budget: CacheBudget) -> int:
     """What decoded images on disk may take: the limit, or less where the disk has less free beside the sets that are there."""
     there = next(folder for folder in (budget.folder, *budget.folder.parents) if folder.is_dir())
@@ -145,44 +144,15 @@ def usable_bytes(budget: CacheBudget) -> int:
 
 def _make_space(budget: CacheBudget, needed: int) -> bool:
     """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
-    files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
-    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-    used, free = sum(file.stat().st_size for file in files), shutil.disk_usage(budget.folder).free - LEFT_FREE
-    if needed > min(budget.disk, free + used):
+    if needed > usable_bytes(budget):
         return False
-    while files and (used + needed > budget.disk or free < needed):
-        size = files[-1].stat().st_size
-        files.pop().unlink()
-        used, free = used - size, shutil.disk_usage(budget.folder).free - LEFT_FREE
-    return used + needed <= budget.disk and free >= needed
-
-
-def _local_copies(record_files: Sequence[str], budget: CacheBudget) -> list[str]:
-    """Paths of the record files that allow random access: their own, or those of local copies of remote files."""
-    if not any(map(files.is_remote, record_files)):
-        return list(record_files)
-    identities = {file: files.identity(file) for file in record_files if files.is_remote(file)}
-    copies = {
-        file: budget.folder / f"{digest_of([file, size, version])[:16]}.tfrec"
-        for file, (size, version) in identities.items()
-    }
-    with _exclusive(budget.folder):
-        for copy in copies.values():
-            with suppress(FileNotFoundError):
-                os.utime(copy)  # so that the copies of other data are removed before these
-        missing = [file for file, copy in copies.items() if not copy.exists()]
-        kept = [copy for file, copy in copies.items() if file not in missing]
-        has_space = not missing or _make_space(budget, sum(identities[file][0] for file in missing))
-        if not has_space or not all(copy.exists() for copy in kept):
-            raise UserError(
-                f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for copies of "
-                f"{len(copies)} record files ({sum(size for size, _ in identities.values()) / 1e9:.2f} GB) to read them from; raise "
-                "cache.disk_gigabytes, or cache.folder: a larger disk"
-            )
-        for file in missing:
-            with atomic_write(copies[file]) as temporary, files.opened(file) as source, temporary.open("wb") as target:
-                shutil.copyfileobj(source, target, files.CHUNK)
-    return [str(copies.get(file, file)) for file in record_files]
+    by_age = sorted(budget.folder.glob("[!.]*.npy"), key=lambda file: file.stat().st_mtime)
+    used = sum(file.stat().st_size for file in by_age)
+    while by_age and (used + needed > budget.disk or shutil.disk_usage(budget.folder).free - LEFT_FREE < needed):
+        oldest = by_age.pop(0)
+        used -= oldest.stat().st_size
+        oldest.unlink()
+    return True
 
 
 def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: Put) -> None:
@@ -190,17 +160,18 @@ def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: 
     row_of = {str(name): n for n, name in enumerate(images.ids)}
     is_done = images.unreadable.copy()
 
-    def decode_example(example: tuple[str, int, bytes]) -> int:
-        row = row_of[example[0]]
+    def decode_one(record: Record) -> int:
+        row = row_of[record.id]
         if not images.unreadable[row]:
-            put(row, decoded_rows.decode_record(example[0], example[2], size, fit))
+            put(row, decoded_rows.decode_record(record.id, record.image, size, fit))
         return row
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        remaining = (example for example in record_shards.read(images.files) if example[0] in row_of)
+        records = (record for file in images.files for record in record_shards.read_shard(file))
+        remaining = (record for record in records if record.id in row_of)
         while chunk := list(islice(remaining, 512)):
-            for row in pool.map(decode_example, chunk):
+            for row in pool.map(decode_one, chunk):
                 is_done[row] = True
             done += len(chunk)
             progress(done, len(images.ids))

@@ -20,6 +20,10 @@ from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
 # Fields of Competition that competition.json lacks where they have their defaults.
 TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")
+SAMPLE, SOLUTION = (
+    "sample_submission.csv",
+    "private/solution.csv",
+)  # of the raw files; the second for `make grade` alone
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 

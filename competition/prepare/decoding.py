@@ -1,7 +1,6 @@
 """Decoding of image bytes with Pillow, the only decoder of the project."""
 
 import io
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,7 +14,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(["AVIF"] if features.c
 # Of their files.
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-LARGEST = 150_000_000  # pixels, where prepare.largest_megapixels sets no other limit; a header may claim any size
+LARGEST = 150_000_000  # pixels that are read, because the header of a small file may claim any size
 Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which would end photos of 200 megapixels
 ORIENTATION = 0x0112  # EXIF tag, 1 to 8
 
@@ -24,23 +23,23 @@ class BadImage(ValueError):
     """The bytes are not a complete image. The message gives the reason and names no file."""
 
 
-def decode(data: bytes, size: int, fit: Fit, largest: int = LARGEST) -> np.ndarray:
+def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
     """Return the first frame as (size, size, 3) uint8 RGB, rotated upright by its EXIF orientation.
 
     Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparent pixels are blended with white.
     fit: "crop" keeps the central square, "squash" resizes and changes the aspect ratio.
-    Raises BadImage, also for more than `largest` pixels.
+    Raises BadImage, also for more than LARGEST pixels.
     """
-    return np.array(resized(data, (size,), fit, largest)[0])
+    return np.array(resized(data, (size,), fit)[0])
 
 
-def resized(data: bytes, sizes: Sequence[int], fit: Fit, largest: int = LARGEST) -> list[Image.Image]:
+def resized(data: bytes, sizes: Sequence[int], fit: Fit) -> list[Image.Image]:
     """Return one square RGB image per size, as `decode` does; the bytes are decoded once, for the largest size.
 
     Raises BadImage.
     """
     # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
-    image = _upright_rgb(_open(data, largest), 2 * max(sizes))
+    image = _upright_rgb(_open(data), 2 * max(sizes))
     if fit == "crop":
         return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
     return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
@@ -56,26 +55,25 @@ def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> 
 BLANK = encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")  # the substitute for an unreadable test image
 
 
-def size_of(data: bytes, largest: int = LARGEST) -> tuple[int, int]:
+def size_of(data: bytes) -> tuple[int, int]:
     """Return the upright (width, height) in pixels from the header alone. Raises BadImage."""
-    image = _open(data, largest)
+    image = _open(data)
     return (image.height, image.width) if _orientation(image) >= 5 else (image.width, image.height)
 
 
-def normalized(data: bytes, largest: int = LARGEST) -> bytes:
+def normalized(data: bytes) -> bytes:
     """Return an equal image that all decoders read alike: 8-bit RGB or grey, JPEG or PNG, upright.
 
     Most images are returned unchanged; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become
-    lossless PNG. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. An image of more than LARGEST
-    pixels, which `largest` permits, is reduced below it, so that later stages need no limit of their own. Raises BadImage.
+    lossless PNG. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP.
+
+    Raises BadImage.
     """
-    image = _open(data, largest)
+    image = _open(data)
     common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
-    reduction = math.ceil(math.sqrt(image.width * image.height / LARGEST))
-    if common and _orientation(image) == 1 and not image.has_transparency_data and reduction == 1:
+    if common and _orientation(image) == 1 and not image.has_transparency_data:
         return data
-    image = _upright_rgb(image)
-    return encode(image.reduce(reduction) if reduction > 1 else image, "png", compress_level=1)
+    return encode(_upright_rgb(image), "png", compress_level=1)
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
@@ -83,7 +81,7 @@ def encode_png(pixels: np.ndarray) -> bytes:
     return encode(Image.fromarray(pixels), "png", compress_level=1)
 
 
-def _open(data: bytes, largest: int) -> Image.Image:
+def _open(data: bytes) -> Image.Image:
     if not data:
         raise BadImage("the file is empty")
     try:
@@ -92,8 +90,8 @@ def _open(data: bytes, largest: int) -> Image.Image:
         is_markup = data.lstrip()[:1] == b"<"
         kind = "a web page or XML, not an image" if is_markup else f"no {FORMAT_NAMES} image"
         raise BadImage(f"it is {kind} ({len(data):,} bytes)") from None
-    if image.width * image.height > largest:
-        raise BadImage(f"{image.width} x {image.height} pixels are more than the {largest:,} that are read")
+    if image.width * image.height > LARGEST:
+        raise BadImage(f"{image.width} x {image.height} pixels are more than the {LARGEST:,} that are read")
     return image
 
 
@@ -121,11 +119,8 @@ def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
         if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
             wide = np.asarray(image).astype(np.float64)
             image = Image.fromarray((wide / 257).round().clip(0, 255).astype(np.uint8))
-        if image.mode == "F":  # of a TIFF; Pillow's own conversion would turn 0..1 into black
-            wide = np.asarray(image)
-            if not 0 <= wide.min() <= wide.max() <= 255:
-                raise ValueError(f"its pixels are from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255")
-            image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
+        if image.mode == "F":
+            raise ValueError("its pixels are floating-point numbers")
         if image.has_transparency_data:
             image = image.convert("RGBA")
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))

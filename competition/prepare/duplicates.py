@@ -14,7 +14,6 @@ from competition.prepare.adapter_types import Competition
 
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 BITS = 64
-LEAST_BITS = 12  # from this limit of differing bits on, parts are so short that comparing all pairs is faster
 AT_ONCE = 2**20  # pairs in memory at once
 
 
@@ -51,9 +50,7 @@ def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, 
     hashes: (N,) uint64.  most: 0 to 63.
     """
     count = len(hashes)
-    parts = most + 1 if most < LEAST_BITS else 0
-    # [0, 0]: one part of no bits, equal in all
-    bounds = [BITS * n // parts for n in range(parts + 1)] if parts else [0, 0]
+    bounds = [BITS * n // (most + 1) for n in range(most + 2)]
     keys_and_distances = [(np.zeros(0, np.int64), np.zeros(0, np.uint8))]
     for low, high in pairwise(bounds):
         part = (hashes >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)

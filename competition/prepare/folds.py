@@ -60,9 +60,3 @@ def support(index: pd.DataFrame, classes: int, targets: Targets = SINGLE) -> pd.
     has_class = np.ones_like(has_class) if targets.kind == "regression" else has_class
     table = pd.DataFrame(has_class.astype(int), index=train["fold"]).groupby(level=0).sum().T
     return table.rename_axis(index="class", columns="fold")
-
-
-def share_errors(support: pd.DataFrame) -> np.ndarray:
-    """Return, per fold (K,), the sum over classes of |class share in the fold - overall class share|: 0 is best, 2 worst."""
-    table = support.to_numpy(float)
-    return np.abs(table / table.sum(0) - table.sum(1, keepdims=True) / table.sum()).sum(0)

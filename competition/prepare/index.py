@@ -1,9 +1,7 @@
 """The index: one row per image with label, location, digests and fold. Later stages join by its ids."""
 
-import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -21,17 +19,14 @@ COLUMNS = {
 }  # fmt: skip
 THUMB = 16  # side of a thumbnail, pixels
 LOOK = 32  # side of the input of the perceptual hash, pixels
-UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 CHUNK = 512  # images in memory at once
 Progress = Callable[[int, int], None]
 
 
-def build(
-    rows: Iterable[Row], classes: int, progress: Progress = lambda *_: None, largest: int = images.LARGEST
-) -> tuple[pd.DataFrame, np.ndarray]:
+def build(rows: Iterable[Row], classes: int, progress: Progress = lambda *_: None) -> tuple[pd.DataFrame, np.ndarray]:
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
-    classes: the number of label numbers (Competition.label_count).  largest: pixels of one image, at most.
+    classes: the number of label numbers (Competition.label_count).
     `group` is the row's own number and `fold` is -1; duplicates.merged and folds.assign replace them. Decoding uses
     threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """
@@ -40,7 +35,7 @@ def build(
     source = iter(rows)
     with ThreadPoolExecutor() as pool:
         while chunk := list(islice(source, CHUNK)):
-            facts, decoded = zip(*pool.map(partial(_inspect, largest=largest), chunk), strict=True)
+            facts, decoded = zip(*pool.map(_inspect, chunk), strict=True)
             looks = np.stack(decoded)
             hashes = perceptual_hash(looks)
             entries += [{**fact, "phash": f"{value:016x}"} for fact, value in zip(facts, hashes, strict=True)]
@@ -53,14 +48,8 @@ def build(
     index = pd.DataFrame(entries)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
-    ids, labelled = index["id"], index["part"] != "test"
-    unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
-    if len(unwritable):
-        raise UserError(
-            f"control or surrogate characters in {counted(len(unwritable), 'id')}, {first_few(unwritable, 3)}; CSV files cannot hold them"
-        )
-    require_different_ids(index)
-    outside = labelled & ~index["label"].between(0, classes - 1)
+    require_different_ids(index["id"])
+    outside = (index["part"] != "test") & ~index["label"].between(0, classes - 1)
     if outside.any():
         example = index[outside].iloc[0]
         raise UserError(
@@ -70,18 +59,13 @@ def build(
     return index[list(COLUMNS)], np.concatenate(thumbs)
 
 
-def require_different_ids(rows: pd.DataFrame) -> None:
-    """Raise UserError if rows have the same id.  rows: id, part and label."""
-    ids = rows["id"]
+def require_different_ids(ids: pd.Series) -> None:
+    """Raise UserError if rows have the same id."""
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
-        parts = rows[ids == doubled[0]]["part"].tolist()
-        where = f" ({' and '.join(parts)})" if len(set(parts)) > 1 else ""
-        labels = rows[ids.isin(doubled) & (rows["part"] != "test")].groupby("id")["label"].nunique()
-        differing = f", with different labels in {int((labels > 1).sum())} of them" if (labels > 1).any() else ""
         raise UserError(
-            f"{counted(len(doubled), 'id')} of several rows of the tables, {first_few(doubled)}{where}{differing}; ids must differ: "
-            "remove rows that are there twice, and rename ids of different images"
+            f"{counted(len(doubled), 'id')} of several rows of the tables, {first_few(doubled)}; ids must differ: remove rows that "
+            "are there twice, and rename ids of different images"
         )
 
 
@@ -138,21 +122,19 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
     droppable = (index["problem"] != "") & (index["part"] != "test")
     if policy == "error" and droppable.any():
         examples = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
-        is_large = index["problem"][droppable].str.contains("pixels are more than")
-        larger = "prepare.largest_megapixels higher to read large ones, or " if is_large.any() else ""
         raise UserError(
             f"{counted(int(droppable.sum()), 'training image')} cannot be read, such as {', '.join(examples)}; repair them, or set "
-            f"{larger}prepare.bad_images=drop in the parameter file to continue without them"
+            "prepare.bad_images=drop in the parameter file to continue without them"
         )
     return index[~droppable].reset_index(drop=True), bad
 
 
-def _inspect(row: Row, largest: int) -> tuple[dict[str, object], np.ndarray]:
+def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
     problem, width, height = "", 0, 0
     look = np.full((LOOK, LOOK, 3), 128, np.uint8)
     try:
-        width, height = images.size_of(row.data, largest)
-        look = images.decode(row.data, LOOK, "squash", largest)
+        width, height = images.size_of(row.data)
+        look = images.decode(row.data, LOOK, "squash")
     except images.BadImage as reason:
         problem = str(reason)
     entry = {name: getattr(row, name) for name in ("id", "label", "part", "shard", "place")}

@@ -1,6 +1,5 @@
 """Leaks: test images among the training images (listed, with a bound of their effect) and leaking external images (removed)."""
 
-import numpy as np
 import pandas as pd
 
 from competition.ensemble.metrics import TargetKind
@@ -34,28 +33,17 @@ def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def leak_sentence(index: pd.DataFrame, leaks: pd.DataFrame, classes: int, kind: TargetKind) -> str:
-    """What the leaked test rows can add to a test score, for any model, in one sentence; "" without any.
+def leak_sentence(index: pd.DataFrame, leaks: pd.DataFrame, kind: TargetKind) -> str:
+    """How many test rows are leaked, and what they can add to the accuracy of any model: "" without any.
 
-    Accuracy: T / N, with T touched rows of N test rows: all wrong without the leak, all right with it. Macro recall, and macro-F1
-    about as much: (1/C) sum_c min(1, t_c / n_c), with t_c touched rows whose match has class c and n_c = N * (share of class c in
-    train), because the test labels are unknown. Both are stated for classes only.
+    classes only: all T touched rows of N test rows are wrong without the leak and right with it, T / N.
     """
     test = leaks[leaks["kind"].str.startswith("test in ")].drop_duplicates("id")
     rows = int((index["part"] == "test").sum())
     text = f"{len(test):,} of {rows:,} test images are also labelled images"
-    if test.empty or kind != "single":
-        return "" if test.empty else text
-    train = np.bincount(index.loc[index["part"] == "train", "label"], minlength=classes)
-    expected = rows * train / max(train.sum(), 1)
-    touched = np.bincount(test["label"], minlength=classes)
-    macro_recall = np.minimum(
-        1, np.divide(touched, expected, out=(touched > 0).astype(float), where=expected > 0)
-    ).mean()
-    return (
-        f"{text}: worth at most {len(test) / rows:.4f} of accuracy, and about "
-        f"{macro_recall:.4f} of macro recall or macro-F1 if test classes are as frequent as those of the training rows"
-    )
+    if test.empty:
+        return ""
+    return f"{text}: worth at most {len(test) / rows:.4f} of accuracy" if kind == "single" else text
 
 
 def without_leaking_external(index: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
-from competition.files.manifest import path_digest, read_record, sha256
-from competition.prepare import columns, series
+from competition.files.manifest import read_record, sha256
+from competition.prepare import series
 from competition.prepare.adapter_types import Competition, with_metric
 from competition.prepare.decoding import SUFFIXES
 from competition.prepare.index import load
@@ -50,16 +50,6 @@ class Prepared:
     @cached_property
     def _parts(self) -> dict[str, pd.DataFrame]:
         return {str(part): rows.reset_index(drop=True) for part, rows in self.index.groupby("part", sort=False)}
-
-    @cached_property
-    def training_ids(self) -> pd.Index:
-        """Ids of the training rows in index order; `get_indexer` finds the rows of some ids without hashing all of them again."""
-        return pd.Index(self.part("train")["id"], dtype=object)
-
-    @property
-    def columns_digest(self) -> str:
-        """Digest of the columns of the tables besides ids and labels; "" without any."""
-        return path_digest(self.folder / columns.FILE)
 
     @cached_property
     def image_digests(self) -> dict[str, str]:
@@ -127,18 +117,15 @@ class Caveats:
 
 
 def load_caveats(folder: Path) -> Caveats:
-    """Read the caveats of a prepared folder; empty if an older version wrote it without these files."""
+    """Read the caveats of a prepared folder."""
     members, odds = (
         pd.read_csv(folder / name, dtype={"id": str, "nearest": str}, keep_default_na=False)
-        if (folder / name).is_file()
-        else pd.DataFrame(columns=["id", "part", "series", "odds"])
         for name in ("series.csv", "shift.csv")
     )
-    shift = folder / "shift.json"
-    facts = json.loads(shift.read_text(encoding="utf-8")) if shift.is_file() else {}
+    shift = json.loads((folder / "shift.json").read_text(encoding="utf-8"))
     train = odds[odds["part"] == "train"]
     return Caveats(
         dict(zip(members["id"], members["series"].astype(int))),
         dict(zip(train["id"], train["odds"].astype(float))),
-        Shift(**facts) if facts else None,
+        Shift(**shift) if shift else None,
     )

@@ -21,19 +21,16 @@ from competition.storage import files
 Progress = Callable[[int, int], None]
 
 
-def read(paths: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
-    """Yield (id, label, image bytes) of all records of shards of `write`, in order; label -1 means unknown."""
-    for path in paths:
-        for record in read_shard(path, labelled=True):
-            yield record.id, -1 if record.label is None else record.label, record.image
+def read_shard(path: str, labelled: bool = True) -> Iterator[Record]:
+    """Yield all records of one shard, local or on gs://, in order.
 
-
-def read_shard(path: str, labelled: bool) -> Iterator[Record]:
-    """Yield all records of one shard, in order. Raises UserError with the file and the record number for any damage."""
+    labelled: whether a record without a label is an error; if not, labels are left out.
+    Raises UserError with the file and the record number for any damage.
+    """
     name = path.rsplit("/", 1)[-1]
     if not files.exists(path):
         raise UserError(f"{path}: no such file; make download fetches it again")
-    required = ("id", "image", "label") if labelled else ("id", "image")
+    required = ("id", "image", "class") if labelled else ("id", "image")
     with files.opened(path) as file:
         for number, (offset, serialized) in enumerate(read_records(file, name)):
             record = read_example(serialized, f"{name}, record {number}", required)
@@ -51,13 +48,7 @@ def write_shard(path: str, records: Iterable[Record]) -> None:
 
 
 def write(
-    rows: Iterable[Row],
-    index: pd.DataFrame,
-    folder: str,
-    *,
-    shard_bytes: int,
-    largest: int = images.LARGEST,
-    progress: Progress = lambda *_: None,
+    rows: Iterable[Row], index: pd.DataFrame, folder: str, shard_bytes: int, progress: Progress = lambda *_: None
 ) -> list[str]:
     """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
@@ -83,14 +74,7 @@ def write(
             shard = int(shard_of[position])
             if shard not in writers:
                 writers[shard] = unfinished.enter_context(Path(f"{folder}/{names[shard]}.partial").open("wb"))
-            try:
-                data = images.normalized(row.data, largest)
-            except images.BadImage as reason:
-                if not problems[position]:
-                    raise UserError(
-                        f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; run make prepare FORCE=1"
-                    ) from None
-                data = images.BLANK
+            data = images.BLANK if problems[position] else images.normalized(row.data)
             features: dict[str, bytes | int] = {"id": row.id.encode(), "image": data, "class": int(labels[position])}
             write_record(writers[shard], serialize_example(features))
             remaining[shard] -= 1

@@ -167,14 +167,12 @@ def _evenly(count: int, most: int) -> np.ndarray:
 
 
 def sheet_tiles(members: pd.DataFrame, index: pd.DataFrame) -> dict[str, str]:
-    """Return id -> caption for a contact sheet of the largest series, those across folds first.  members: of find_series."""
+    """Return id -> caption for a contact sheet of the largest series.  members: of find_series."""
     fold = dict(zip(index["id"], index["fold"].astype(int)))
-    table = members.assign(fold=members["id"].map(fold))
-    sizes = table.groupby("series")["fold"].agg(["nunique", "size"])
-    sizes["crosses"] = sizes["nunique"] > 1
-    order = sizes.sort_values(["crosses", "size"], ascending=False, kind="stable").index[:SHEET_SERIES]
-    tiles: dict[str, str] = {}
-    for rank, number in enumerate(order, 1):
-        for row in table[table["series"] == number].head(SHEET_PHOTOS).itertuples():
-            tiles[str(row.id)] = f"series {rank} of {len(sizes)}\n{row.id}, fold {row.fold}"
-    return tiles
+    objects = members["series"].nunique()
+    largest = members["series"].value_counts().index[:SHEET_SERIES]
+    return {
+        str(row_id): f"series {rank} of {objects}\n{row_id}, fold {fold[row_id]}"
+        for rank, number in enumerate(largest, 1)
+        for row_id in members.loc[members["series"] == number, "id"][:SHEET_PHOTOS]
+    }

@@ -19,7 +19,6 @@ ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows d
 # photos the deviation of the AUC was 1.31 to 1.46 times it; so corrected, 1 of 740 splits had a lower end above ALIKE.
 REFITTED = 1.35
 LARGEST_ODDS = 50.0  # largest weight of a training row
-SHEET_TESTS = 32  # on the contact sheet, at most
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
 
 
@@ -83,9 +82,3 @@ def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndar
     fold = (np.random.default_rng(0).permutation(group.max() + 1) % FOLDS)[group]
     model = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
     return cross_val_predict(model, values, is_test, cv=PredefinedSplit(fold), method="decision_function")
-
-
-def sheet_tiles(odds: pd.DataFrame) -> dict[str, str]:
-    """Return id -> caption for a contact sheet of the test rows least like training rows.  odds: of `compare`."""
-    worst = odds[odds["part"] == "test"].sort_values("odds", ascending=False, kind="stable").head(SHEET_TESTS)
-    return {str(row.id): f"{row.id}\nodds {row.odds:.3g}" for row in worst.itertuples()}

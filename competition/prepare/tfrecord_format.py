@@ -3,10 +3,7 @@
 A record is: length (8 bytes, little endian), masked CRC32C of the length (4), the serialized Example, its masked CRC32C (4).
 Needs neither TensorFlow nor pandas, which the environment of Apache Beam lacks.
 
-Records are read in the two common schemas of image Examples:
-
-    Kaggle:      id, image, class (from 0)                         test records have no class
-    TensorFlow:  image/filename, image/encoded, image/class/label (from 1), image/class/text
+An Example has the features of Kaggle's competitions: id, image, class (from 0); test records have no class.
 """
 
 import math
@@ -23,21 +20,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 from competition.config.errors import UserError
 
 try:
-    from google_crc32c import value as crc32c
+    import google_crc32c
 except ImportError:  # some images of Kaggle; see numpy_crc32c
-
-    def crc32c(data: bytes) -> int:
-        return numpy_crc32c(data)
+    google_crc32c = None  # type: ignore[assignment]
 
 
-# Field of Record -> the feature that holds it, and the type of its only value.
-KAGGLE_SCHEMA: dict[str, tuple[str, type]] = {"id": ("id", bytes), "image": ("image", bytes), "label": ("class", int)}
-TENSORFLOW_SCHEMA: dict[str, tuple[str, type]] = {
-    "id": ("image/filename", bytes),
-    "image": ("image/encoded", bytes),
-    "label": ("image/class/label", int),  # from 1
-    "class_name": ("image/class/text", bytes),
-}
+FEATURES = {"id": bytes, "image": bytes, "class": int}  # each with the type of its only value
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 HEAD, TAIL = 12, 4  # bytes around the Example
 LARGEST = 2**31 - 1  # bytes of one Example, protobuf's own limit
@@ -78,7 +66,6 @@ class Record:
     label: int | None  # class number from 0; None: the record has no class
     image: bytes
     offset: int = 0  # of the image in the file that it was read from, bytes
-    class_name: str = ""  # "" = not stated
 
 
 def serialize_example(features: Mapping[str, bytes | int | None]) -> bytes:
@@ -95,39 +82,32 @@ def serialize_example(features: Mapping[str, bytes | int | None]) -> bytes:
 
 
 def read_example(serialized: bytes, where: str, required: Collection[str] = ("image",)) -> Record:
-    """Return the content of an Example in either schema.
+    """Return the content of an Example.
 
-    where: name of the record in error messages.  required: fields of Record that it must have.
+    where: name of the record in error messages.  required: features that it must have.
     Raises UserError for other bytes, and for a feature that is missing, repeated or of another type.
     """
     try:
         features = _example_class().FromString(serialized).features.feature
     except message.DecodeError:
         raise UserError(f"{where}: not a tf.train.Example; a record with an encoded image was expected") from None
-    is_kaggle = "image" in features
     content: dict[str, Any] = {}
-    for field, (key, kind) in (KAGGLE_SCHEMA if is_kaggle else TENSORFLOW_SCHEMA).items():
+    for key, kind in FEATURES.items():
         list_name = features[key].WhichOneof("kind") if key in features else None
         values = list(getattr(features[key], list_name).value) if list_name else []
-        if not values and field in required:
+        if not values and key in required:
             listed = ", ".join(sorted(features)) or "none"
             raise UserError(f"{where}: feature {key!r} is missing; features {listed} were found")
         if values and (len(values) != 1 or not isinstance(values[0], kind)):
             raise UserError(
                 f"{where}: feature {key!r} has {len(values)} values of type {type(values[0]).__name__}, one {kind.__name__} was expected"
             )
-        content[field] = values[0] if values else None
+        content[key] = values[0] if values else None
     try:
-        texts = {field: (content.get(field) or b"").decode("utf-8") for field in ("id", "class_name")}
+        row_id = (content["id"] or b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: its id or class name is not UTF-8 text: {error.object[:20]!r}") from None
-    label = content["label"]
-    if not is_kaggle and label is not None:
-        # ImageNet's scripts reserve 0 for a background class that no image has; a test set may be labelled with -1.
-        if label == 0:
-            raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
-        label = label - 1 if label > 0 else None
-    return Record(texts["id"], label, content["image"], class_name=texts["class_name"])
+        raise UserError(f"{where}: its id is not UTF-8 text: {error.object[:20]!r}") from None
+    return Record(row_id, content["class"], content["image"])
 
 
 def write_record(file: BinaryIO, serialized: bytes) -> None:
@@ -144,12 +124,7 @@ def read_records(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     offset = number = 0
     while head := file.read(HEAD):
         if len(head) < HEAD or head[8:] != _masked_checksum(head[:8]):
-            damage = "it is truncated or damaged"
-            if number == 0 and head[:2] == b"\x1f\x8b":
-                damage = "the file is compressed with gzip, plain TFRecord was expected"
-            elif number == 0 and head.isascii() and b"\0" not in head:
-                damage = "the file is text, TFRecord was expected"
-            raise UserError(f"{name}, record {number}: {damage}; {AGAIN}")
+            raise UserError(f"{name}, record {number}: it is truncated or damaged; {AGAIN}")
         (length,) = struct.unpack("<Q", head[:8])
         serialized = file.read(min(length, LARGEST))
         if len(serialized) != length or file.read(TAIL) != _masked_checksum(serialized):
@@ -166,7 +141,7 @@ def read_records(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _masked_checksum(data: bytes) -> bytes:
-    value = crc32c(data)
+    value = google_crc32c.value(data) if google_crc32c else numpy_crc32c(data)
     return struct.pack("<I", (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 

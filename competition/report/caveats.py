@@ -64,9 +64,7 @@ def shift_line(shift: Shift | None, folder: str = "data") -> list[str]:
     """One warning if test rows differ from training rows.  folder: data/, as it is shown."""
     if shift is None or not shift.differs:
         return []
-    return [
-        f"WARNING test images do not look like training images: {_auc(asdict(shift))}; contact sheet {folder}/shift.png"
-    ]
+    return [f"WARNING test images do not look like training images: {_auc(asdict(shift))}; {folder}/shift.csv"]
 
 
 def series_and_shift_effects(
@@ -183,7 +181,7 @@ def shift_sentences(scores: Scores) -> list[str]:
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
         f"training rows weighted to resemble them score {with_error(weighted['value'], weighted['error'], scores['metric'])} "
         f"(worth {weighted['effective_rows']:,.0f} rows of equal weight)",
-        f"{shift['unlike']:,} test rows are unlike any training row: nothing here says how they score; data/shift.png",
+        f"{shift['unlike']:,} test rows are unlike any training row: nothing here says how they score; data/shift.csv",
     ]
 
 
@@ -221,13 +219,9 @@ def caveats_section(
         unlike = f"odds above those of 99 % of the training rows: {counted(shift.unlike, 'test row')}"
         classifier = f"Adversarial validation, by cross-validated logistic regression on {counts}; {unlike}."
         blocks.append(Text([classifier, *of_shift], shift.differs))
-    for name, caption in (
-        ("shift.png", "The test rows least like training rows."),
-        ("series.png", "What may be series, the largest first; those across folds before the others."),
-    ):
-        if (folder / name).is_file():
-            blocks.append(Image(sheet_uri(folder / name), caption))
-    sources = "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json"
+    if (folder / "series.png").is_file():
+        blocks.append(Image(sheet_uri(folder / "series.png"), "What may be series, the largest first."))
+    sources = "data/series.csv, series.png, shift.csv, shift.json, blend/scores.json"
     title = "Adversarial validation and series"
     return Section("caveats", title, f"{sources} · make download, make predict", blocks)
 

@@ -65,7 +65,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     absent = [name for name, findings in names.items() if not len(findings)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
     if len(leaks):
-        bound = leak_sentence(prepared.index, leaks, competition.label_count, competition.targets.kind)
+        bound = leak_sentence(prepared.index, leaks, competition.targets.kind)
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []
         shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
         columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}

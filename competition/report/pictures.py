@@ -63,7 +63,8 @@ def row_tiles(
     """The training rows of `ids` with the lines below each; without pixels, which are in index order, the lines alone."""
     pictures = [("", False)] * len(ids)
     if pixels is not None:
-        rows = prepared.training_ids.get_indexer(pd.Index(ids, dtype=object))
+        training_ids = pd.Index(prepared.part("train")["id"], dtype=object)
+        rows = training_ids.get_indexer(pd.Index(ids, dtype=object))
         pictures = [data_uri(image, longest_side) for image in pixels[rows]]
     return [Tile(*picture, texts) for picture, texts in zip(pictures, lines, strict=True)]
 

@@ -64,17 +64,6 @@ def exists(path: str) -> bool:
     return bool((_beam() or _gfile(path)).exists(path))
 
 
-def identity(path: str) -> tuple[int, str]:
-    """(bytes, what changes when it is written again) of a remote file."""
-    if other := _fsspec(path):
-        with _fsspec_errors(path, "read"):
-            info = other.info(path)
-        stamps = ("ETag", "etag", "LastModified", "mtime", "created")
-        return int(info["size"]), "".join(str(info[stamp]) for stamp in stamps if stamp in info)
-    status = _gfile(path).stat(path)
-    return int(status.length), str(status.mtime_nsec)
-
-
 def names(folder: str) -> list[str]:
     """Return the sorted paths of all finished files below a folder, relative to it."""
     root = folder.rstrip("/")
@@ -122,7 +111,7 @@ def temporary_file(folder: str) -> Iterator[Path]:
 
 def publish(temporary: Path, path: str) -> None:
     """Move a finished local file to `path` atomically: it appears there complete or not at all."""
-    if other := _fsspec(path) if is_remote(path) else None:
+    if other := _fsspec(path):
         # A file of fsspec would be uploaded in part if an error closed it.
         with _fsspec_errors(path, "written"):
             other.put_file(str(temporary), path)
@@ -186,15 +175,11 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
 def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
     """Open a file for reading, where it can seek, or for writing. Raises UserError if that is not possible."""
     action = "read" if mode == "rb" else "written"
-    if other := _fsspec(path) if is_remote(path) else None:
+    if other := _fsspec(path):
         with _fsspec_errors(path, action):
             file = other.open(path, mode)
-        try:
-            with file:
-                yield file
-        except OSError as error:  # in the middle of it
-            with _fsspec_errors(path, action):
-                raise error
+        with file:
+            yield file
         return
     beam = _beam() if is_remote(path) else None
     if beam or not is_remote(path):
@@ -229,9 +214,9 @@ def _fsspec_errors(path: str, action: str) -> Iterator[None]:
 
 
 def _fsspec(path: str) -> "AbstractFileSystem | None":
-    """The file system of an address; None for gs://. Raises UserError if no package for it is installed."""
+    """The file system of an address; None for local paths and gs://. Raises UserError if no package for it is installed."""
     scheme = path.partition("://")[0]
-    if scheme == "gs":
+    if scheme in ("gs", path):
         return None
     with needed_for(f"{path}: {scheme}://", "remote"):
         from fsspec import filesystem

@@ -15,9 +15,7 @@ from typing import Literal
 
 from competition.config.errors import UserError
 
-Machine = Literal[
-    "local", "kaggle", "kaggle tpu vm", "kaggle tpu node", "colab", "colab tpu", "cloud tpu vm", "tpu node"
-]
+Machine = Literal["local", "kaggle", "kaggle tpu node", "tpu node"]
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,9 @@ class DataLocation:
 def machine(environment: Mapping[str, str], exists: Callable[[str], bool]) -> Machine:
     """Kind of the current machine. A TPU node is remote and reads gs:// only."""
     on_kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environment or "KAGGLE_URL_BASE" in environment or exists("/kaggle/input")
-    on_colab = "COLAB_RELEASE_TAG" in environment or "COLAB_GPU" in environment or "COLAB_TPU_ADDR" in environment
-    node = _remote_tpu(environment)
-    chips = exists("/dev/accel0") or exists("/dev/vfio/0") or exists("/dev/vfio/vfio")
-    if on_kaggle:
-        if "ISTPUVM" in environment or (chips and not node):
-            return "kaggle tpu vm"
-        return "kaggle tpu node" if node else "kaggle"
-    if node:
-        return "tpu node"
-    if on_colab:
-        return "colab tpu" if chips else "colab"
-    return "cloud tpu vm" if chips else "local"
+    if _remote_tpu(environment):
+        return "kaggle tpu node" if on_kaggle else "tpu node"
+    return "kaggle" if on_kaggle else "local"
 
 
 def choose_location(
@@ -79,11 +68,12 @@ def choose_location(
         )
     if exists(local):
         return DataLocation(local, "the local folder, where `make download` put it", kind)
-    hints = {
-        "kaggle": f"attach the competition {slug} to the notebook (Add Input)",
-        "colab": "run `make download` in this session, or name a bucket in the parameters",
-    }
-    raise UserError(f"there is no data in {local}: {hints.get(kind.split()[0], 'run `make download` first')}.")
+    remedy = (
+        f"attach the competition {slug} to the notebook (Add Input)"
+        if kind == "kaggle"
+        else "run `make download` first"
+    )
+    raise UserError(f"there is no data in {local}: {remedy}.")
 
 
 def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
@@ -159,8 +149,6 @@ def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     account = "this machine's service account"
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         account = f"the account in {file}"
-    elif environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
-        account = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
     if re.search(r"\b404\b|does not exist|NotFound", text):
         return f"the bucket or folder does not exist (account: {account}): check the spelling"
     if re.search(r"\b40[13]\b|PermissionDenied|Anonymous caller|does not have storage", text):

@@ -37,7 +37,7 @@ def study_subject(prepared: "Prepared", params: Params, member: Member) -> dict[
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
-        **({"columns": prepared.columns_digest} if member.head and member.head.columns else {}),
+        **({"columns": path_digest(prepared.folder / "columns.csv")} if member.head and member.head.columns else {}),
         **({"albumentations": path_digest(Path(pipeline))} if (pipeline := member.train.albumentations) else {}),
         **({"probe_version": PROBE} if member.train.probe else {}),
     }

@@ -1,6 +1,5 @@
 """Runs in the environment of Apache Beam, started by `make convert`.
 
-python -m pipelines.execution.convert_beam codecs    prints the versions of the image codecs
 python -m pipelines.execution.convert_beam TARGET    converts the work list in the target; stdin: the options of Beam, a JSON list
 
 Every user of the machine can read a command line, so the options, which may hold a password, are not in it.
@@ -11,14 +10,10 @@ import sys
 
 from competition.config.errors import UserError
 from competition.convert.beam import FOLDER, run_pipeline
-from competition.convert.shard import codecs
 from competition.storage import files
 
 
 def main(target: str) -> None:
-    if target == "codecs":
-        print(codecs())
-        return
     paths = [f"{target}/{FOLDER}/{name}" for name in files.names(f"{target}/{FOLDER}")]
     if not paths:
         raise UserError(f"{target}/{FOLDER} holds no work list: run make convert, which writes it")

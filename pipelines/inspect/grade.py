@@ -7,8 +7,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
-from competition.prepare.adapter_types import scores_its_submissions
-from competition.prepare.adapters import adapter_named
+from competition.prepare.adapter_types import SOLUTION, scores_its_submissions
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
 from pipelines.execution.selection import require_test_images, submission_of
@@ -19,8 +18,8 @@ def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
     prepared = job.prepared
     require_test_images(job)
-    solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
-    if solution is None or not solution.exists():
+    solution = job.path("raw", SOLUTION)
+    if not solution.exists():
         advice = (
             "`make submit` scores the submission on Kaggle" if prepared.competition.slug else grading.WITHOUT_SOLUTION
         )

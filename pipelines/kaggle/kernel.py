@@ -29,7 +29,7 @@ from competition.kernels.push import PushIntent, find_lost_push, newest_version,
 from competition.preflight.pairs import KAGGLE, NEWEST
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
-from competition.prepare.adapters import adapter_named
+from competition.prepare.adapter_types import SAMPLE
 from competition.prepare.index import save
 from competition.workspace.dependencies import fold_model, incomplete_folds
 from competition.workspace.runs import runs_of
@@ -225,9 +225,7 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: 
         if o.path[0] in ("train", "members")
     ]
     if job.params.competition.slug and not job.params.competition.miniature:
-        raw = job.path("raw")
-        marker = adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
-        sets.append(f"competition.source={{input:{marker}}}")
+        sets.append(f"competition.source={{input:{SAMPLE}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]

@@ -15,13 +15,12 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import ConvertParams
 from competition.convert import beam
-from competition.convert.local import convert_shards
 from competition.convert.shard import (
     MANIFESTS,
     Outcome,
     Recipe,
     Shard,
-    codecs,
+    convert_shards,
     encoded_at_sizes,
     finished_shard,
     make_shards,
@@ -92,9 +91,6 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     )
     if source == target:
         raise UserError(f"convert.target: {target} is also the source; name another folder")
-    versions_of_codecs = codecs()
-    if params.engine == "beam":
-        versions_of_codecs = in_beam(params, "codecs").strip()
     return Recipe(
         source=source,
         target=target,
@@ -103,8 +99,6 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         quality=params.quality if params.kind == "jpeg" else 0,
         fit=params.fit,
         bad_images=params.bad_images,
-        largest=job.params.prepare.largest_megapixels * 1_000_000,
-        codecs=versions_of_codecs,
     )
 
 
@@ -118,7 +112,7 @@ def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[S
     for part, rows in source.rows.items():
         count = math.ceil(len(rows) * mean_length / (params.shard_megabytes * 1_000_000))
         count = min(len(rows), max(1, count, params.least_shards))
-        shards += make_shards(part, rows, count, params.stratify)
+        shards += make_shards(part, rows, count)
     return shards
 
 
@@ -129,7 +123,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
             files.remove(f"{recipe.target}/{shard.manifest}")
     if params.engine == "beam":
         beam.save_work(shards, recipe)
-        in_beam(params, recipe.target, params.beam_options)
+        in_beam(params, recipe.target)
         finished = [finished_shard(shard, recipe) for shard in shards]
         missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
@@ -143,22 +137,21 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
     return [outcomes[shard.part, shard.name] for shard in shards]
 
 
-def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> str:
-    """What convert_beam.py prints in the environment of Apache Beam. Raises UserError if it fails.
+def in_beam(params: ConvertParams, target: str) -> None:
+    """Convert the work list in the target, in the environment of Apache Beam. Raises UserError if it fails.
 
-    options: may hold secrets, so no list of processes shows them.
+    The options may hold secrets, so no list of processes shows them.
     """
     python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
-    command = [str(python), "-m", "pipelines.execution.convert_beam", task]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
+    command = [str(python), "-m", "pipelines.execution.convert_beam", target]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(params.beam_options))
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
         causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
         cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
         raise UserError(f"Apache Beam failed: {cause}; see convert.beam_options, or `make beam` to install it again")
-    return ran.stdout
 
 
 def publish_result(
@@ -199,6 +192,6 @@ def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds
     images = sum(outcome.written for outcome in outcomes if not outcome.reused)
     finished = f", {reused} were finished before" if reused else ""
     job.echo(
-        f"convert: {counted(len(outcomes) - reused, 'shard')} written and read back{finished}; {counted(images, 'image')} at "
+        f"convert: {counted(len(outcomes) - reused, 'shard')} written{finished}; {counted(images, 'image')} at "
         f"{counted(len(recipe.sizes), 'size')} in {seconds:.0f} s, {target}"
     )

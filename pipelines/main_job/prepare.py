@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.config.params import Prepare
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import (
     Stored,
@@ -19,10 +18,9 @@ from competition.files.manifest import (
 )
 from competition.prepare import columns, duplicates, folds, index, leaks, record_shards, series, shift
 from competition.prepare import decoding as images
-from competition.prepare.adapter_types import Competition, Row, Settings, settings_of, with_metric
+from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
-from competition.prepare.label_issues import misspelt_classes
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -71,8 +69,7 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     job.echo(*(f"prepare: {note}" for note in competition.notes))
     table, tables, descriptors = build_index(job, settings, competition)
     if (table["part"] == "test").any():  # else nothing can be submitted
-        sample = adapter_named(settings.adapter).sample(job.path("raw"))
-        check_sample(sample, table.loc[table["part"] == "test", "id"], competition)
+        check_sample(job.path("raw", SAMPLE), table.loc[table["part"] == "test", "id"], competition)
     # Duplicates and series stay on one side of each split between training and test rows.
     together = folds.merge_equal_names(table, dict(zip(tables["series.csv"]["id"], tables["series.csv"]["series"])))
     difference, tables["shift.csv"] = shift.compare(table, descriptors.loc[table["id"]].to_numpy(), together)
@@ -88,28 +85,26 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     write_json(data / "shift.json", difference or {})
     index.save(table, data / "index.csv")
     (data / "competition.json").write_bytes(competition.json_bytes())
-    shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")
+    shutil.copyfile(job.path("raw", SAMPLE), data / SAMPLE)
     shutil.rmtree(data / "records", ignore_errors=True)
-    sheets = {"series.png": series.sheet_tiles(tables["series.csv"], table)}
-    if difference and difference.differs:
-        sheets["shift.png"] = shift.sheet_tiles(tables["shift.csv"])
+    tiles = series.sheet_tiles(tables["series.csv"], table)
     image_bytes: dict[str, bytes] = {}
     with Bar(len(table), "writing records", "images") as bar:
-        sheet_ids = {name for tiles in sheets.values() for name in tiles}
-        rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
-        size, largest = params.shard_megabytes * 1_000_000, params.largest_megapixels * 1_000_000
-        folder = str(data / "records")
-        names = record_shards.write(rows, table, folder, shard_bytes=size, largest=largest, progress=bar.update_to)
-    sheet_files = draw_sheets(data, sheets, image_bytes, params)
+        rows = collect_bytes(all_rows(job, settings, competition), tiles, image_bytes)
+        shard_bytes = params.shard_megabytes * 1_000_000
+        names = record_shards.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
+    (data / "series.png").unlink(missing_ok=True)
+    if tiles:
+        pictures = [images.decode(image_bytes[row_id], TILE, params.fit) for row_id in tiles]
+        contact_sheet(pictures, list(tiles.values()), data / "series.png")
     shown = display_path(data)
     similar = [*series_line(table, tables["series.csv"], params.group_by, shown), *shift_line(difference, shown)]
     job.echo(*(f"prepare: {line}" for line in (*lines_of_shape(job, table, support, competition), *similar)))
-    other_files = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
+    other_files = ("shift.json", "index.csv", "competition.json", SAMPLE, *(["series.png"] if tiles else []))
     files = [data / name for name in (*tables, *other_files)]
     result = {
         "rows": {part: int(count) for part, count in table["part"].value_counts(sort=False).items()},
         "found": {name: len(content) for name, content in tables.items()},
-        "share_error": folds.share_errors(support).max(),
     }
     return [*files, *(data / "records" / name for name in names)], result
 
@@ -131,20 +126,6 @@ def collect_bytes(rows: Iterable[Row], ids: Container[str], image_bytes: dict[st
         if row.id in ids:
             image_bytes[row.id] = row.data
         yield row
-
-
-def draw_sheets(
-    data: Path, sheets: Mapping[str, Mapping[str, str]], image_bytes: Mapping[str, bytes], params: Prepare
-) -> list[str]:
-    """Draw each contact sheet that has tiles and remove earlier ones. Returns the file names."""
-    for name in ("series.png", "shift.png"):
-        (data / name).unlink(missing_ok=True)
-    for name, tiles in sheets.items():
-        if tiles:
-            largest = params.largest_megapixels * 1_000_000
-            pictures = [images.decode(image_bytes[row_id], TILE, params.fit, largest) for row_id in tiles]
-            contact_sheet(pictures, list(tiles.values()), data / name)
-    return [name for name, tiles in sheets.items() if tiles]
 
 
 def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator[Row]:
@@ -176,7 +157,7 @@ def build_index(
             )
     rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
-        table, thumbs = index.build(rows, competition.label_count, bar.update_to, params.largest_megapixels * 1_000_000)
+        table, thumbs = index.build(rows, competition.label_count, bar.update_to)
     descriptors = pd.DataFrame(series.image_descriptors(thumbs), index=table["id"])
     if job.options.folds_from:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.folds_from))}")
@@ -190,7 +171,7 @@ def build_index(
         "conflicts.csv": duplicates.conflicts(table, competition),
         "leaks.csv": leaks.find_leaks(table),
     }
-    leak = leaks.leak_sentence(table, tables["leaks.csv"], competition.label_count, competition.targets.kind)
+    leak = leaks.leak_sentence(table, tables["leaks.csv"], competition.targets.kind)
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
     table = duplicates.without_conflicts(table, params.label_conflicts, competition)
     table, unreadable = index.without_bad_images(table, params.bad_images)
@@ -228,14 +209,10 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
         listed += f" and {len(rows) - MOST_CLASSES} more; {min(rows):,} to {max(rows):,} rows each"
     yield f"rows of each class: {listed}"
     if job.options.verbose:
-        error, file = folds.share_errors(support).max(), display_path(job.path("data", "support.csv"))
-        yield f"{support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: {file}"
+        yield f"{support.shape[1]} folds; rows per class and fold: {display_path(job.path('data', 'support.csv'))}"
     if thin := support.index[(support == 0).any(axis=1)].tolist():  # the macro-F1 of that fold counts them as 0
         without = counted(len(thin), "class", "classes")
         yield f"{without} without a row in some fold, e.g. {names[thin[0]]!r}: the score there is a guess"
-    rows_of = dict(zip(names, rows))
-    for name, other in misspelt_classes(rows_of).items():
-        yield f"WARNING class {name!r} ({counted(rows_of[name], 'row')}) is nearly {other!r} ({rows_of[other]:,}): is it misspelt?"
     yield from small_class_warning(labels, len(names))
 
 

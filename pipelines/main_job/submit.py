@@ -8,7 +8,7 @@ from competition.files.locks import InUse, exclusive
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
-from competition.prepare.adapters import adapter_named
+from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import baseline_text, with_error
 from competition.submission import format, ledger, sending
 from competition.submission.grading import WITHOUT_SOLUTION
@@ -38,8 +38,7 @@ def run(job: Job) -> None:
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
-        solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
-        has_solution = solution is not None and solution.exists()
+        has_solution = job.path("raw", SOLUTION).exists()
         way = "`make grade` scores it against its private solution" if has_solution else WITHOUT_SOLUTION
         job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")
         return

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +147,12 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
 def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
     """The readable ones of the first SAMPLE images of a part: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
-    for name, _, data in islice(record_shards.read(prepared.records(part)), SAMPLE):
+    records = chain.from_iterable(map(record_shards.read_shard, prepared.records(part)))
+    for record in islice(records, SAMPLE):
         with contextlib.suppress(BadImage):
-            decode(data, bundle.sizes[0], bundle.fit)
-            ids.append(name)
-            images.append(data)
+            decode(record.image, bundle.sizes[0], bundle.fit)
+            ids.append(record.id)
+            images.append(record.image)
     if not images:
         raise UserError(f"no readable image of the {part} rows to check the export with; `make download` indexes them")
     return np.array(ids, dtype=str), images

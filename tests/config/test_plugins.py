@@ -65,7 +65,7 @@ def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None
         ("METRICS = {'a': lambda y, p: 0}\n", "METRICS['a']: it takes (y, p); the parameters (labels, probs) were expected"),
         ("MODELS = {'a': lambda classes: 0}\n", "(image_size, classes) or (image_size, classes, alpha) were expected"),
         ("ADAPTERS = {'a': print}\n", "ADAPTERS['a']: a dictionary of the functions download, describe"),
-        ("def f(raw): ...\nADAPTERS = {'a': {'sample': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
+        ("def f(raw): ...\nADAPTERS = {'a': {'rows': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
         ("import helpers\n", "a plugins file is one file: copy what it needs into it"),  # its changes would not be seen
     ],
 )  # fmt: skip
@@ -92,7 +92,7 @@ def test_a_misspelt_name_is_refused_before_training(sets: str, message: str, tmp
         "VIEWS = {'half': lambda images: images / 2}\n"
         "AUGMENTATIONS = {'spot': lambda image, strength, rng: image}\n"
         "def f(raw, settings): ...\n"
-        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': f, 'rows': f, 'sample': lambda raw: 0}}\n"
+        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': f, 'rows': f}}\n"
     )
     plugins_file(tmp_path, code)
     (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from competition.convert.shard import Recipe, Shard, SourceImage, codecs
-from competition.prepare import tfrecord_format
+from competition.convert.shard import Recipe, Shard, SourceImage
 from competition.storage import files
 
 
@@ -24,20 +23,13 @@ def write_photos(folder: Path) -> Path:
     return folder
 
 
-def write_records(path: Path, examples: list[dict[str, bytes | int]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for features in examples:
-            tfrecord_format.write_record(file, tfrecord_format.serialize_example(features))
-
-
 def rows_of(folder: Path) -> list[SourceImage]:
     """The photos in order; labels 0, 1, 2, 0, ..."""
     return [SourceImage(path.stem, n % 3, path.name, "") for n, path in enumerate(sorted(folder.iterdir()))]
 
 
 def recipe_of(source: Path, target: Path) -> Recipe:
-    return Recipe(str(source), str(target), (16, 24), "jpeg", 92, "squash", "error", 10**8, codecs())
+    return Recipe(str(source), str(target), (16, 24), "jpeg", 92, "squash", "error")
 
 
 def shards_of(rows: list[SourceImage]) -> list[Shard]:

@@ -3,7 +3,6 @@
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from competition.images.decoded_rows import PixelFile, Stream, is_streamed
 from competition.prepare import record_shards
 from competition.prepare.decoding import decode
 from competition.prepare.tfrecord_format import Record
-from competition.storage import files
 
 N, SIZE = 9, 16
 BYTES_PER_IMAGE = SIZE * SIZE * 3  # bytes
@@ -152,18 +150,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
             decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]
 
 
-def test_remote_record_files_are_copied_together_or_not_at_all(shards, budget, tmp_path) -> None:
-    """Each is read in every epoch, so none may be removed to make room for another one."""
-    pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
-    addresses = [f"memory://{tmp_path.name}/{Path(shard).name}" for shard in shards]
-    for address, shard in zip(addresses, shards, strict=True):
-        files.write_bytes(address, Path(shard).read_bytes())
-    needed, local = sum(Path(shard).stat().st_size for shard in shards), replace(budget, folder=tmp_path / "local")
-    with pytest.raises(UserError, match=r"no space for copies of 2 record files"):
-        decoded(addresses, replace(budget, disk=needed - 1), size=64)
-    for _ in range(2):  # first copied, then reused
-        pixels = decoded(addresses, replace(budget, disk=needed), size=64)
-        np.testing.assert_array_equal(pixels[np.arange(N)], decoded(shards, local, size=64)[np.arange(N)])
-        assert type(pixels) is Stream and len(list(budget.folder.glob("[!.]*.tfrec"))) == 2
-    decoded(addresses, replace(budget, disk=1), size=64)  # nothing is removed for copies that are there
-    assert len(list(budget.folder.glob("[!.]*.tfrec"))) == 2
+def test_remote_record_files_whose_images_fit_no_cache_are_an_error(budget) -> None:
+    address = "gs://mine/a.tfrec"
+    with pytest.raises(UserError, match=r"9 decoded images of 16 pixels take 0.0 GB, which fit neither"):
+        decoded([address], replace(budget, disk=0))

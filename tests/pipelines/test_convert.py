@@ -48,7 +48,7 @@ def shards(target: Path) -> dict[str, str | None]:
 
 def test_a_competition_trains_from_images_that_are_converted_once_and_again_after_a_changed_parameter(workspace):
     target = workspace.work / "converted"
-    assert "6 shards written and read back; 39 images at 2 sizes" in workspace.do("convert")
+    assert "6 shards written; 39 images at 2 sizes" in workspace.do("convert")
     before = {path: value for path, value in workspace.files().items() if path.endswith(".tfrec")}
     assert "convert: current, 6 shards" in workspace.do("convert")
     assert before.items() <= workspace.files().items() and len(shards(target)) == len(before) == 12
@@ -81,7 +81,7 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
     with pytest.raises(UserError, match="is not finished; run make convert again"):
         flowers.describe(target, Settings(**asdict(params("competition.adapter=flowers").competition), seed=0))
     output = workspace.do("convert", sets=sets)
-    counts = r"(\d+) shards written and read back, (\d+) were finished before"
+    counts = r"(\d+) shards written, (\d+) were finished before"
     written, reused = map(int, re.findall(counts, output)[0])
     assert written + reused == 18 and 1 <= reused <= len(present)
     assert sum((target / name).stat().st_ino == inode for name, inode in present.items()) >= reused
@@ -106,7 +106,7 @@ def test_wrong_folders_are_refused_and_nothing_is_written(workspace):
 def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
     """A stand-in for the Python of Apache Beam notes what it is called with."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ntest "$3" = codecs || cat > {tmp_path}/stdin\n')
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ncat > {tmp_path}/stdin\n')
     python.chmod(0o755)
     sets = f"convert.engine=beam convert.beam_python={python} convert.beam_options=[--db_password=planted]"
     assert "Apache Beam ended without" in workspace.refused_here("convert", sets)
@@ -130,7 +130,7 @@ def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
         gcs.buckets["mine"] = {f"photos/{name}": data for name, data in photos.items()}
         arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
         ran = workspace.run("convert", *arguments, sets=sets, **gcs.environment())
-        assert ran.code == 0 and "2 shards written and read back; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
+        assert ran.code == 0 and "2 shards written; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
         objects = {name: data for name, data in gcs.buckets["mine"].items() if name.startswith("shards/")}
     assert {name: hashlib.sha256(objects[f"shards/{name}"]).hexdigest() for name in shards(local)} == shards(local)
     own = {"manifests", "manifest.json", "competition.json", "sample_submission.csv"}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,8 @@ assert not {"competition", "pipelines"} & sys.modules.keys()
 def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes]]:
     """(ids, encoded images) of all test rows."""
     records = load_prepared(workspace.work / "data").records("test")
-    ids, _, encoded = zip(*record_shards.read(records), strict=True)
-    return np.array(ids), list(encoded)
+    images = [record for file in records for record in record_shards.read_shard(file)]
+    return np.array([record.id for record in images]), [record.image for record in images]
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +112,12 @@ def test_one_member_is_exported_alone_and_a_second_export_is_current(exported: W
 
 def test_every_image_has_a_line_and_the_prediction_of_the_blend_or_of_a_member(workspace: Workspace, tmp_path) -> None:
     folder, out, prepared = tmp_path / "photos", tmp_path / "predictions.csv", load_prepared(workspace.work / "data")
-    for number, (name, _, data) in zip(range(40), record_shards.read(prepared.records("test"))):
-        place = folder / ("a" if number % 2 else "b") / f"{name}.png"
+    records = chain.from_iterable(map(record_shards.read_shard, prepared.records("test")))
+    for number, record in zip(range(40), records):
+        place = folder / ("a" if number % 2 else "b") / f"{record.id}.png"
         place.parent.mkdir(exist_ok=True, parents=True)
-        place.write_bytes(data)
-    (folder / "cut.png").write_bytes(data[:-30])
+        place.write_bytes(record.image)
+    (folder / "cut.png").write_bytes(record.image[:-30])
     (folder / "page.jpg").write_text("<html>")
     (folder / "phone.heic").write_bytes(b"x")
     output = workspace.do("predict-folder", "--folder", str(folder), "--out", str(out))

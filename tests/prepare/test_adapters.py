@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 from competition.config.errors import UserError
 from competition.prepare import record_shards
+from competition.prepare.adapter_types import SAMPLE, SOLUTION
 from competition.prepare.adapters import ADAPTERS, flowers, plants
 from competition.prepare.tfrecord_format import Record
 
@@ -42,10 +43,10 @@ def test_the_files_of_an_adapter_are_consistent_and_the_same_seed_makes_them_aga
     for row in rows:
         assert (raw / row.shard).is_file()
         assert row.label == -1 if row.part == "test" else 0 <= row.label < len(described.classes)
-    sample = pd.read_csv(adapter.sample(raw), dtype=str, keep_default_na=False)
+    sample = pd.read_csv(raw / SAMPLE, dtype=str, keep_default_na=False)
     assert list(sample) == [described.id_column, *described.prediction_columns]
     assert sorted(sample[described.id_column]) == sorted(row.id for row in rows if row.part == "test")
-    answers = pd.read_csv(adapter.solution(raw), dtype=str, keep_default_na=False)
+    answers = pd.read_csv(raw / SOLUTION, dtype=str, keep_default_na=False)
     assert list(answers) == ["id", "label", "usage"]
     assert sorted(answers["id"]) == sorted(sample[described.id_column])
     assert set(answers["usage"]) == {"Public", "Private"}

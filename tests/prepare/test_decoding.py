@@ -104,14 +104,3 @@ def test_a_small_file_with_too_many_pixels_or_of_an_unsafe_format_is_an_error_be
         images.size_of(bomb)
     with pytest.raises(images.BadImage, match="no JPEG, PNG"):  # a format that needs an external program
         images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 8, "crop")
-
-
-def test_the_limit_of_pixels_can_be_set_and_larger_images_are_written_smaller(monkeypatch):
-    monkeypatch.setattr(images, "LARGEST", 4_000)  # of later stages, which have no other limit
-    photo = encode_image(synthetic_image(3, (120, 90)), "JPEG", quality=95)
-    with pytest.raises(images.BadImage, match="120 x 90 pixels are more than the 10,799 that are read"):
-        images.normalized(photo, 10_799)
-    written = images.normalized(photo, 10_800)
-    assert images.size_of(written, 4_000) == (60, 45)
-    smaller, original = images.decode(written, 32, "squash", 4_000), images.decode(photo, 32, "squash", 10_800)
-    assert np.abs(smaller.astype(int) - original).mean() < 3

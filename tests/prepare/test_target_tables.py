@@ -55,7 +55,7 @@ DETECTED = {
     "class names that share their words may be lists": (
         table("image,labels", ["blue rose", "blue tulip", "red rose", "red tulip", "sea lily", "wild iris"] * 2), "", {},
         {"target": "single"}, [0, 1, 2, 3, 4, 5],
-        "cells of 'labels' such as 'blue rose' are one class each; if they are several labels: competition.target=multi",
+        "",
     ),
     "class names with blanks": (
         table("image,labels", ["pink primrose", "globe thistle", "spear thistle", "iris"] * 3), "", {}, {"target": "single"}, [2], "",

@@ -13,7 +13,6 @@ from competition.config.errors import UserError
 from competition.storage import files
 from competition.storage import locations as storage
 
-VM = {"ISTPUVM": "1", "KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "local"}
 NODE = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "node-1"}
 
 
@@ -24,12 +23,8 @@ def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers"
 
 MACHINES = {
     "local": ({}, ()),
-    "kaggle": ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}, ()),
-    "kaggle tpu vm": (VM, ()),
+    "kaggle": ({"KAGGLE_KERNEL_RUN_TYPE": "Batch", "ISTPUVM": "1", "TPU_NAME": "local"}, ()),
     "kaggle tpu node": (NODE, ()),
-    "colab": ({"COLAB_RELEASE_TAG": "r"}, ()),
-    "colab tpu": ({"COLAB_RELEASE_TAG": "r"}, ("/dev/vfio/0",)),
-    "cloud tpu vm": ({}, ("/dev/accel0",)),
     "tpu node": ({"TPU_NAME": "grpc://10.0.0.2:8470"}, ()),
 }
 
@@ -102,7 +97,7 @@ def test_a_bucket_is_read_by_the_real_file_system_and_the_error_of_an_unreadable
     environment = {**os.environ, **gcs.environment()}
     assert storage.try_place("gs://mine/data", environment, 15).startswith("1 entries, read in ")
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls
-    message = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"
+    message = "this machine's service account has no read access: grant it the role"
     with pytest.raises(UserError, match=message):
         storage.try_place("gs://denied/data", environment, 15)
 

@@ -196,7 +196,7 @@ def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submissi
 def test_data_need_another_preparation_if_a_parameter_changed_and_not_if_it_did_not_exist(tmp_path, monkeypatch):
     monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: PREPARED)
     recorded = to_plain(params().prepare)
-    del recorded["largest_megapixels"]
+    del recorded["near_pixels"]
     for prepare in (recorded, recorded | {"folds": 77, "gone": 1}):
         write_manifest(tmp_path / "data" / "manifest.json", {"prepare": prepare}, [], {}, {})
         workspace = Workspace(tmp_path, params())

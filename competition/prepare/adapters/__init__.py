@@ -1,4 +1,4 @@
-"""Adapters: one module per kind of competition, all with the same five functions (docs/adding_a_competition.md)."""
+"""Adapters: one module per kind of competition, all with the same three functions (docs/adding_a_competition.md)."""
 
 from typing import Any
 
@@ -15,5 +15,5 @@ ADAPTERS: dict[str, Any] = {
 
 
 def adapter_named(name: str) -> Any:
-    """The adapter of this name, the project's or the user's: an object with the five functions as attributes."""
+    """The adapter of this name, the project's or the user's: an object with the three functions as attributes."""
     return plugin_named("ADAPTERS", name, ADAPTERS) or ADAPTERS[name]

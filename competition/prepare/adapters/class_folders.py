@@ -116,18 +116,11 @@ def _class_level(above_images: Collection[Folders]) -> int:
     """
     with_images = {above[0] for above in above_images if len(above) == 1}
     inner = {(above[0], above[1]) for above in above_images if len(above) > 1 and above[0] not in with_images}
-    outer = [folder for folder, _ in inner]
-    divided = sorted({folder for folder in outer if outer.count(folder) > 1})
-    if not divided:
+    if len(inner) == len({folder for folder, _ in inner}):
         return 1
     firsts, seconds = (
         in_natural_order(sorted({above[level] for above in above_images if len(above) > level})) for level in (0, 1)
     )
-    if all(split_named(name) for name in seconds):
-        raise UserError(
-            f"the class folders ({first_few(firsts, 3)}) hold folders {first_few(seconds, 3)}; a source has them the other way "
-            f"round: {seconds[0]}/{firsts[0]}/..."
-        )
     raise UserError(
         f"the folders {first_few(firsts, 3)} hold folders of their own ({first_few(seconds, 3)}), and it is not certain which are the "
         f'classes: set SET="competition.class_level=1" for the {len(firsts)} outer ones or =2 for the {len(seconds)} inner ones'

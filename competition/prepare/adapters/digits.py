@@ -16,8 +16,6 @@ from competition.prepare import record_shards
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters.flowers import label_competition
 from competition.prepare.adapters.flowers import rows as rows
-from competition.prepare.adapters.raw_files import sample as sample
-from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
 from competition.prepare.tfrecord_format import Record

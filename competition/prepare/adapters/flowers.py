@@ -15,8 +15,6 @@ from competition.config.errors import UserError
 from competition.prepare import record_shards
 from competition.prepare.adapter_types import Competition, Part, Row, Settings, only_predicts
 from competition.prepare.adapters.raw_files import fetch_source
-from competition.prepare.adapters.raw_files import sample as sample
-from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.targets import resolve_metric
 
 # Class -> training images, in the order of the competition's class numbers.
@@ -43,17 +41,12 @@ def describe(raw: Path, settings: Settings) -> Competition:
     converted = raw / DESCRIPTION
     if (raw / "manifests").exists() and not (raw / "manifest.json").exists():
         raise UserError("the conversion of these files is not finished; run make convert again, then make download")
-    if converted.exists():
-        return of_converted(Competition.load(converted), settings)
-    return label_competition(settings, list(CLASSES))
-
-
-def of_converted(competition: Competition, settings: Settings) -> Competition:
-    """Return the description of a converted competition under the name and with the metric of `settings`."""
+    if not converted.exists():
+        return label_competition(settings, list(CLASSES))
+    competition = Competition.load(converted)
     only_predicts(settings, competition.predicts)
-    return replace(
-        competition, name=settings.name, slug=settings.slug, metric=settings.metric or competition.metric, notes=()
-    )
+    metric = settings.metric or competition.metric
+    return replace(competition, name=settings.name, slug=settings.slug, metric=metric, notes=())
 
 
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:

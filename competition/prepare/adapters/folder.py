@@ -11,13 +11,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
-from competition.prepare.adapter_types import Competition, Layout, Row, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Row, Settings
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
 from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
-from competition.prepare.adapters.labelled_tables import SAMPLE, layout_of_tables, table_of_labels
+from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
 from competition.prepare.adapters.raw_files import fetch_source
-from competition.prepare.adapters.raw_files import sample as sample
-from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import SUFFIXES
 

@@ -1,6 +1,5 @@
 """Image files in a folder by id. Ids are looked up among the existing files and never used as paths."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -14,12 +13,9 @@ UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg
 UNREAD_TABLES = {".xlsx", ".xls", ".ods", ".parquet", ".feather"}
 UNSEARCHED = ("private", "__MACOSX")  # the user's own solution; copies of attributes that macOS puts into archives
 
-FORMS = 6  # of the name of a file, see _forms
-ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
-
 
 def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
-    """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read.
+    """One sentence each on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read.
 
     tables_too: also on the .csv files below the top of the folder, where no table is looked for.
     """
@@ -30,10 +26,6 @@ def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
     if visible and tables_too:
         place = "a table of labels belongs at the top of competition.source, as train.csv"
         notes.append(f"{first_few(visible, 3)} inside a folder of images not used: {place}")
-    if hidden := image_paths(folder, hidden=True):
-        names = {next(name for name in PurePosixPath(path).parts if name.startswith(".")) for path in hidden}
-        listed = first_few(sorted(names), 3)
-        notes.append(f"{counted(len(hidden), 'image')} in hidden folders or files ({listed}) left out: rename them")
     for kind, unread, remedy in (
         ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
         ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
@@ -43,30 +35,26 @@ def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
     return notes
 
 
-def image_paths(folder: Path, hidden: bool = False) -> list[str]:
-    """Return the sorted paths, relative to `folder`, of the files with an image suffix: the visible or the hidden ones.
+def image_paths(folder: Path) -> list[str]:
+    """Return the sorted paths, relative to `folder`, of the files with an image suffix.
 
-    Hidden are files and folders whose names begin with a point. The copies of attributes that macOS puts into archives and on
-    foreign disks are neither.
+    Hidden files and folders, and the copies of attributes that macOS puts into archives, are left out.
     """
     paths = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
-    images = [
-        path
-        for path in paths
-        if not path.name.startswith("._") and not any(part.startswith("__MACOSX") for part in path.parts)
-    ]
-    return sorted(p.as_posix() for p in images if any(part.startswith(".") for part in p.parts) == hidden)
+    return sorted(path.as_posix() for path in paths if not any(p.startswith((".", "__MACOSX")) for p in path.parts))
 
 
 class ImageFiles:
-    """The image files of a raw folder by the names that tables may use: path, path within the part, file name, stem."""
+    """The image files of a raw folder by the names that tables may use: path, path within the part, file name; each also without suffix."""
 
     def __init__(self, raw: Path) -> None:
         self.raw = raw
         self.paths = image_paths(raw)
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            for name in set(_forms(path)):
+            parts = PurePosixPath(path).parts
+            names = {parts[-1], path, "/".join(parts[1:]) or path}  # the last is the path within the part
+            for name in names | {str(PurePosixPath(name).with_suffix("")) for name in names}:
                 self._by_name[name].append(path)
         self._folded = {name.casefold() for name in self._by_name}
 
@@ -91,12 +79,9 @@ class ImageFiles:
         if missing:
             near = [row_id for row_id in missing if name_of[row_id].casefold() in self._folded]
             hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
-            remedy = "add the files, or remove their rows from the table"
-            if all(ADDRESS.match(row_id) for row_id in missing):
-                remedy = "images are read from files: download them under the last parts of their addresses"
             problems.append(
                 f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}, in column "
-                f"{id_column!r} (competition.id_column){hint}; {remedy}"
+                f"{id_column!r} (competition.id_column){hint}; add the files, or remove their rows from the table"
             )
         if ambiguous:
             files = first_few(self._by_name[name_of[ambiguous[0]]], 2)
@@ -129,18 +114,9 @@ class ImageFiles:
         return sum(known) / len(known) if known else 0.0
 
     def unlisted_test_ids(self, train_ids: Iterable[str], id_column: str) -> list[str]:
-        """Ids of the images in a folder named test..., written like `train_ids`; by their paths where that is ambiguous.
-
-        For tables of training labels without a table of test ids.
-        """
-        train = self.find(train_ids, "train", id_column)
-        listed = set(train.values())
-        paths = [path for path in self.paths if path not in listed and _in_part(path, "test")]
-        for form in range(FORMS):
-            if all(_forms(path)[form] == row_id for row_id, path in train.items()):
-                ids = [_forms(path)[form] for path in paths]
-                return ids if len({*ids, *train}) == len(ids) + len(train) else paths
-        return paths
+        """Paths, which serve as ids, of the images in a folder named test...: for a table of labels without one of test ids."""
+        listed = set(self.find(train_ids, "train", id_column).values())
+        return [path for path in self.paths if path not in listed and _in_part(path, "test")]
 
     def rows(
         self, ids: list[str], labels: list[int], part: Part, id_column: str, groups: list[str] | None = None
@@ -150,15 +126,6 @@ class ImageFiles:
         for row_id, label, group in zip(ids, labels, groups or [""] * len(ids), strict=True):
             path = path_of[row_id]
             yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)
-
-
-def _forms(path: str) -> list[str]:
-    """The names by which tables may refer to a file: its name, its path, and its path within the part, which lacks the first
-    folder; each with and without the suffix.
-    """
-    parts = PurePosixPath(path).parts
-    names = (parts[-1], path, "/".join(parts[1:]) or path)
-    return [form for name in names for form in (name, str(PurePosixPath(name).with_suffix("")))]
 
 
 def _in_part(path: str, part: str) -> bool:

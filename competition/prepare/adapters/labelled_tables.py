@@ -4,19 +4,17 @@ Which columns hold the ids, the labels and the class names is seen in the tables
 """
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
-from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.image_files import ImageFiles
-from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, raise_together, read_csv
+from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,
     detect_target,
@@ -29,7 +27,6 @@ from competition.prepare.adapters.target_tables import (
 from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
-SAMPLE = "sample_submission.csv"
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
@@ -69,16 +66,11 @@ class LabelTable:
             return []
         return self.sample_columns if len(self.sample_columns) > 1 else list(self.class_names)
 
-    @property
-    def has_unnamed_classes(self) -> bool:
-        """True if there is one label column and no table or column of class names; ordinal labels are then grades."""
-        return len(self.label_columns) == 1 and not self.class_names
-
 
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
     """Return ids, labels and groups of the table `name` and of the test table.
 
-    Raises UserError for what is not certain, and one for all that is wrong with labels, ids and files of images.
+    Raises UserError for what is not certain, and for what is wrong with files of images, ids and labels.
     """
     present = ((raw / table, (raw / table).exists()) for table in (SAMPLE, "classes.csv", "test.csv"))
     sample, listed, test_table = (read_csv(path) if exists else None for path, exists in present)
@@ -104,19 +96,9 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
     target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
-    every_row = pd.DataFrame(
-        {
-            "id": [*train[id_column], *test[id_column]],
-            "part": ["train"] * len(train) + ["test"] * len(test),
-            "label": [*train.groupby(label_columns, sort=False).ngroup(), *[-1] * len(test)],
-        }
-    )
-    raise_together(
-        partial(_read_labels, table, target),
-        partial(files.find, train[id_column], "train", id_column),
-        partial(files.find, test[id_column], "test", id_column),
-        partial(require_different_ids, every_row),
-    )
+    files.find(train[id_column], "train", id_column)
+    files.find(test[id_column], "test", id_column)
+    require_different_ids(pd.concat([train[id_column], test[id_column]]))
     labels = _read_labels(table, target)
     has_empty_cells = sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
     competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
@@ -220,41 +202,28 @@ def _read_labels(table: LabelTable, target: Target) -> Labels:
         raise UserError(f"{name} has columns {first_few(columns, 8)}: name the number in competition.label_column")
     if target == "regression":
         return read_numbers(rows[columns[0]], id_column, name)
-    if target == "ordinal" and table.has_unnamed_classes:
+    if target == "ordinal" and len(columns) == 1 and not table.class_names:
         return read_grades(rows[columns[0]], id_column, name)
-    notes = [f"ids are in column {id_column!r}, labels in {first_few(columns)} of {name}"]
+    notes = (f"ids are in column {id_column!r}, labels in {first_few(columns)} of {name}",)
     if len(columns) > 1:
         numbers = one_hot_labels(rows, columns, id_column, name)
-        return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
+        return Labels(target, tuple(columns), tuple(columns), numbers, (), notes)
     column = rows.set_index(id_column)[columns[0]]
-    notes += _words_note(column) if target == "single" else []
     # With one column per class, the classes must have the order of the submission's columns.
     values = table.known_classes or in_natural_order(sorted({*column} - {""}))
     names = tuple(table.class_names.get(value, value) for value in values)
-    return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
-
-
-def _words_note(column: pd.Series) -> list[str]:
-    """A note if class names of several words share most of these words with others, as lists of labels would."""
-    names = [name.split() for name in column.unique()]
-    counts = Counter(word for words in names for word in set(words))
-    several = [words for words in names if len(words) > 1]
-    shared = [counts[word] > 1 for words in several for word in words]
-    if not several or sum(shared) * 2 < len(shared):
-        return []
-    return [
-        f"cells of {column.name!r} such as {' '.join(several[0])!r} are one class each; if they are several labels: "
-        "competition.target=multi"
-    ]
+    return Labels(target, names, tuple(values), class_labels(column, values, name), (), notes)
 
 
 def _competition(table: LabelTable, labels: Labels, settings: Settings, allows_empty_lists: bool) -> Competition:
     """The description of the competition, with the submission in the sample's form."""
     target = labels.target
     per_class = len(table.sample_columns or table.label_columns) > 1  # a submission has one column per class
-    # The columns of a sample are not those of unnamed grades.
-    has_class_columns = per_class and not (target == "ordinal" and table.has_unnamed_classes)
-    predicts: Predicts = "value" if target == "regression" else "probabilities" if has_class_columns else "label"
+    # The columns of a sample are not those of grades without names.
+    are_grades = target == "ordinal" and len(table.label_columns) == 1 and not table.class_names
+    predicts: Predicts = (
+        "value" if target == "regression" else "probabilities" if per_class and not are_grades else "label"
+    )
     if target == "multi" and per_class:
         # Columns of 0 and 1 for a metric of decisions, of probabilities for all others.
         metric = resolve_metric("multi", settings.metric, "mean_column_auc")

@@ -32,14 +32,3 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def sample(raw: Path) -> Path:
-    """The sample submission, where Kaggle and the generated competitions have it."""
-    return raw / "sample_submission.csv"
-
-
-def solution(raw: Path) -> Path | None:
-    """The solution, for local grading: of a generated competition, or of the user's own; None if there is none."""
-    path = raw / "private" / "solution.csv"
-    return path if path.exists() else None

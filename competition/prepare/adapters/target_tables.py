@@ -53,7 +53,10 @@ def detect_target(
         )
     if _are_lists(cells_of_column, listed):
         return "multi"
-    return "regression" if not listed and _is_measured(cells_of_column) else "single"
+    # Numbers are no class numbers if one is not whole, or if most of them occur once.
+    numbers = pd.to_numeric(cells_of_column, errors="coerce").to_numpy()
+    is_whole = np.all(numbers == np.round(numbers)) and len(np.unique(numbers)) <= max(20, len(numbers) / 2)
+    return "regression" if not listed and np.isfinite(numbers).all() and not is_whole else "single"
 
 
 def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, table_name: str) -> Labels:
@@ -159,13 +162,6 @@ def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
     cells_with = Counter(label for labels in labels_of.values() for label in set(labels))
     repeated = [cell for cell in several if all(cells_with[label] > 1 for label in labels_of[cell])]
     return bool(several) and len(repeated) >= REPEATED * len(several)
-
-
-def _is_measured(column: pd.Series) -> bool:
-    """Return True for numbers that are no class numbers: one is not whole, or most of them occur once."""
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy()
-    is_whole = np.all(numbers == np.round(numbers)) and len(np.unique(numbers)) <= max(20, len(numbers) / 2)
-    return bool(np.isfinite(numbers).all() and not is_whole)
 
 
 def _numbers(column: pd.Series, reason: str, table_name: str) -> np.ndarray:
