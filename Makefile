@@ -130,7 +130,7 @@ test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: re
 	@$(BIN_PYTHON) -m pytest -m "not soak" tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
-	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/convert/test_beam.py
+	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/tfrecord_export/test_beam.py
 	@$(BIN_PYTHON) -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
@@ -226,7 +226,7 @@ test-long: $(BIN)/.ready-dev ## the tests that take many minutes: kernels, clust
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@"$$GOLDFOLD_PYTHON" -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
-	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/prepare tests/images tests/test_floors.py tests/config/test_params.py tests/workspace/test_dependencies.py tests/files/test_manifest.py
+	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/prepare tests/input_pipeline tests/test_floors.py tests/config/test_params.py tests/workspace/test_dependencies.py tests/files/test_manifest.py
 	@for verb in download train predict; do .venv/oldest/bin/python -m pipelines $$verb --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=3 tune.trials=1"; done
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from competition.files.image_codec import encode
 from competition.prepare.adapters import drawn, flowers, plants
 from competition.prepare.adapters.tables import write_csv
-from competition.prepare.decoding import encode
 
 LARGE_CLASSES, LARGE_ROWS, LARGE_TEST, LARGE_SIDE = 1_000, 100_000, 20_000, 256
 

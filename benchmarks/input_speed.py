@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from competition.config.params_file import load_params
-from competition.images.augment import Augmentation
-from competition.images.batch_threads import Loading, cores
-from competition.images.batches import TrainingBatches, TrainingPlan
-from competition.images.decoded_rows import PixelFile
+from competition.input_pipeline.augment import Augmentation
+from competition.input_pipeline.batch_threads import Loading, cores
+from competition.input_pipeline.batches import TrainingBatches, TrainingPlan
+from competition.input_pipeline.decoded_rows import PixelFile
 from competition.training.trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks.photos import ROOT, fold_of, generated_photos, labelled_photos
 from competition.config.params import Member
 from competition.config.params_file import load_params
-from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
-from competition.images.labelled_images import Images
-from competition.prepare import record_shards
-from competition.prepare.record_shards import Record
+from competition.input_pipeline.decoded_cache import CacheBudget, RecordedImages, decode_images
+from competition.input_pipeline.labelled_images import Images
+from competition.prepare import fold_records
+from competition.prepare.fold_records import Record
 
 FOLDS, SIZE, BATCH, SHARDS = 3, 64, 64, 8
 ARCHITECTURE, ALPHA = "MobileNetV2", 0.35
@@ -38,7 +38,7 @@ def write(source: str, count: int, folder: Path) -> None:
     order = np.random.default_rng(0).permutation(count)
     for shard in range(SHARDS):
         records = [Record(*rows[n]) for n in order[shard::SHARDS]]
-        record_shards.write_shard(f"{folder}/{shard:02}-{len(records)}.tfrec", records)
+        fold_records.write_shard(f"{folder}/{shard:02}-{len(records)}.tfrec", records)
     np.save(folder / "labels.npy", [label for _, label, _ in rows])
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
+from competition.files.image_codec import encode_png
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
-from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
 from competition.workspace.runs import Run, runs_of

@@ -40,7 +40,7 @@ def results_of_engine() -> Results:
 
     from competition.config.params import Head
     from competition.ensemble.predictions import ViewPredictions
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.prepare.targets import SINGLE, Targets
     from competition.training.device import open_device
     from competition.training.features import compute_features, feature_engine

@@ -23,8 +23,8 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.view_transforms import get_views
-from competition.images.batches import TrainingPlan, prediction_batches
-from competition.images.labelled_images import Images
+from competition.input_pipeline.batches import TrainingPlan, prediction_batches
+from competition.input_pipeline.labelled_images import Images
 from competition.training import engine as shared
 from competition.training import trainer as training
 from competition.training.checkpoint import Checkpoints

@@ -20,9 +20,9 @@ from stages import Workspace
 import goldfold
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
-from competition.prepare.decoding import decode, encode_png
+from competition.files.image_codec import decode, encode_png
+from competition.prepare.fold_records import read
 from competition.prepare.prepared import load_prepared
-from competition.prepare.record_shards import read
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:

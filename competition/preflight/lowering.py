@@ -103,7 +103,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from competition.images.mixup import COUNT, has_device_part
+    from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.prepare import decoding as images
+from competition.files import image_codec as images
 from competition.prepare.adapter_types import Row
 
 COLUMNS = {

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
+from competition.files.image_codec import SUFFIXES
 from competition.files.manifest import read_record, sha256
 from competition.prepare import series
 from competition.prepare.adapter_types import Competition, with_metric
-from competition.prepare.decoding import SUFFIXES
 from competition.prepare.index import load
 from competition.prepare.shift import Shift
 from competition.storage import files

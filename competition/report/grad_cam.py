@@ -8,7 +8,7 @@ from PIL import ImageOps
 
 from competition.ensemble.predictions import positions
 from competition.files.manifest import Manifest, read_manifest
-from competition.images.decoded_cache import Pixels
+from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.classes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from competition.config.errors import counted
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.target_metrics import auc, average_precision
-from competition.images.decoded_cache import Pixels
+from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import MOST_POINTS, confusion_chart, legend, truth_chart
 from competition.report.classes import SOURCE, HonestRows, class_scores, confusion, most_confident_errors

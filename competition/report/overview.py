@@ -7,7 +7,7 @@ from pathlib import Path
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, is_doubted
-from competition.images.decoded_cache import Pixels
+from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.caveats import doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart

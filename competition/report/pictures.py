@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
+from competition.files.image_codec import Fit
 from competition.files.manifest import atomic_write
-from competition.images.decoded_cache import cached_images
-from competition.images.decoded_rows import Pixels, Stream
-from competition.prepare.decoding import Fit
+from competition.input_pipeline.decoded_cache import cached_images
+from competition.input_pipeline.decoded_rows import Pixels, Stream
 from competition.prepare.prepared import Prepared
 from competition.report import page
 from competition.report.page import Block, Section, Sheet, Text, Tile

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from threadpoolctl import threadpool_limits
 
 from competition.ensemble.predictions import positions
-from competition.images.decoded_cache import Pixels
+from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.classes import HonestRows, most_confident_errors

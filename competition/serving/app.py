@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from competition.prepare.decoding import BadImage
+from competition.files.image_codec import BadImage
 from competition.serving.batching import Batcher
 from competition.serving.engines import Engine
 from competition.serving.requests import MODEL, Limits, images_of

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from competition.prepare.decoding import BadImage, size_of
+from competition.files.image_codec import BadImage, size_of
 from competition.serving.engines import Engine
 from competition.serving.requests import Limits
 

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import UserError
 from competition.config.params import Block
+from competition.files.image_codec import Fit
 from competition.files.manifest import intact_manifest
-from competition.prepare.decoding import Fit
 
 FILES = {"saved_model": "saved_model", "onnx": "model.onnx"}  # format -> its file or folder
 DESCRIPTION, CLASSES, CARD = "serving.json", "classes.txt", "README.md"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError, needed_for
-from competition.prepare.decoding import decode
+from competition.files.image_codec import decode
 from competition.serving.bundle import FILES, Bundle
 
 FORMAT_TOLERANCE = 1e-3  # largest difference of a probability between formats; 1e-5 is usual

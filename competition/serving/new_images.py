@@ -13,15 +13,15 @@ from competition.config.errors import UserError, first_few
 from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
+from competition.files.image_codec import BadImage, decode, encode_png, normalized
 from competition.prepare.adapters.image_files import image_paths
-from competition.prepare.decoding import BadImage, decode, encode_png, normalized
 from competition.serving.served_models import select
 from competition.workspace.features_and_soft_labels import networks_of
 from competition.workspace.studies import network_dependencies
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.device import Device
     from competition.training.features import LiveFeatures
     from competition.training.trainer import Trainer
@@ -103,7 +103,7 @@ class NewImagePredictor:
         member: "" = the blend; a member alone has its views of the blend, and no decision rule.
         Raises UserError as `select`.
         """
-        from competition.images.labelled_images import Images
+        from competition.input_pipeline.labelled_images import Images
 
         selection = select(self.workspace, member)
         members: dict[str, ViewPredictions] = {}

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from competition.images.decoded_cache import cached_images
-from competition.images.decoded_rows import Pixels
-from competition.prepare.decoding import decode, encode
+from competition.files.image_codec import decode, encode
+from competition.input_pipeline.decoded_cache import cached_images
+from competition.input_pipeline.decoded_rows import Pixels
 from competition.prepare.prepared import Prepared
 from competition.serving.engines import Engine
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.config.params import Train
-from competition.images.batches import TrainingBatches, steps_per_epoch
+from competition.input_pipeline.batches import TrainingBatches, steps_per_epoch
 from competition.training.trainer import NetworkTrainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from competition.images.augment import ERASED as ERASED_LEVEL
-from competition.images.augmentations import checked_augmentation
-from competition.images.mixup import COLOUR, CUT, ERASED, OWN_SHARE
+from competition.input_pipeline.augment import ERASED as ERASED_LEVEL
+from competition.input_pipeline.augmentations import checked_augmentation
+from competition.input_pipeline.mixup import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.backend import Tensor
 from competition.training.device import Device
 

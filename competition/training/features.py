@@ -12,8 +12,8 @@ from competition.config.params import TIMM, Member
 from competition.ensemble.predictions import positions
 from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
-from competition.images.batches import RowsBegun, prediction_batches
-from competition.images.labelled_images import Images
+from competition.input_pipeline.batches import RowsBegun, prediction_batches
+from competition.input_pipeline.labelled_images import Images
 from competition.training.device import Device, prediction_batch_size, resolved_precision
 from competition.training.engine import CompiledIn, Engine
 from competition.training.engines import make_engine

@@ -8,8 +8,8 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.params import Member, Train
 from competition.ensemble.predictions import ViewPredictions
-from competition.images.batches import TrainingPlan, class_weights, smooth_labels
-from competition.images.labelled_images import Images
+from competition.input_pipeline.batches import TrainingPlan, class_weights, smooth_labels
+from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 
 STRATUM_ROWS = 5  # label sets with fewer training rows are pooled in the choice of the inner validation part

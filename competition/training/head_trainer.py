@@ -13,7 +13,7 @@ import numpy as np
 
 from competition.config.params import Member, Train
 from competition.ensemble.metrics import TargetKind
-from competition.images.labelled_images import Images
+from competition.input_pipeline.labelled_images import Images
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network

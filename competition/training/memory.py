@@ -5,7 +5,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
-from competition.images.batch_threads import BATCHES_AHEAD
+from competition.input_pipeline.batch_threads import BATCHES_AHEAD
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for

@@ -23,10 +23,10 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import STORED_AS, ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
-from competition.images.augment import Augmentation
-from competition.images.batch_threads import Loading
-from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
-from competition.images.labelled_images import Images
+from competition.input_pipeline.augment import Augmentation
+from competition.input_pipeline.batch_threads import Loading
+from competition.input_pipeline.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
+from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import training_of
 from competition.training.checkpoint import Checkpoint, Checkpoints, save_arrays
 from competition.training.device import Device, host_share

@@ -5,8 +5,8 @@ results of all users again, a forgotten one mixes results that do not belong tog
 tiny results with recorded ones and fails if they change while the version does not.
 """
 
-# Fold models: competition/images, prepare/decoding.py, prepare/targets.py, workspace/features_and_soft_labels.py and training, except
-# the modules that PREDICTION stands for.
+# Fold models: competition/input_pipeline, files/image_codec.py, prepare/targets.py, workspace/features_and_soft_labels.py and
+# training, except the modules that PREDICTION stands for.
 TRAINING = 1
 # The last layer that train.probe fits before the network is trained; recorded by members with it.
 PROBE = 6

@@ -17,7 +17,7 @@ from competition.tuning.samplers import FULL
 from competition.tuning.study import Evaluation
 
 if TYPE_CHECKING:
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.trainer import Trainer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped

@@ -15,7 +15,7 @@ from competition.config.errors import UserError
 from competition.config.params import HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
-from competition.images.batch_threads import cores
+from competition.input_pipeline.batch_threads import cores
 from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of

@@ -215,7 +215,7 @@ def at_higher_rate(train: Train, rows: int) -> Train:
     Where features are weak, the solved last layer needs less protection: three epochs of drawn letters score .62 so, and .51 at 0.6 of
     the rate. But two epochs at the full rate end below the solved layer on turned photos.
     """
-    from competition.images.batches import steps_per_epoch
+    from competition.input_pipeline.batches import steps_per_epoch
     from competition.training.trainer import share_after_probe
 
     # The share grows with the square of the steps.

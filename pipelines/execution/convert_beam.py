@@ -9,8 +9,8 @@ import json
 import sys
 
 from competition.config.errors import UserError
-from competition.convert.beam import FOLDER, run_pipeline
 from competition.storage import files
+from competition.tfrecord_export.beam import FOLDER, run_pipeline
 
 
 def main(target: str) -> None:

@@ -12,7 +12,7 @@ from competition.config.errors import UserError
 from competition.config.params import Head
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import metric_named
-from competition.images.decoded_cache import CacheBudget
+from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.preflight.planning import duration
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import training_parts
@@ -48,7 +48,7 @@ class SampleHeads:
 
 def sample_heads(search: Search, network: Network, most: int, head: Head) -> SampleHeads:
     """Fit heads of all folds to a sample of at most so many rows, whose images are decoded alone."""
-    from competition.images.labelled_images import sample_rows
+    from competition.input_pipeline.labelled_images import sample_rows
     from competition.training.features import compute_features, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer

@@ -19,7 +19,7 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 
 if TYPE_CHECKING:
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.trainer import Trainer
 
 
@@ -82,7 +82,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(run.digest, None))
         test = read_images(job, run.member, ("test",), name)
     else:
-        from competition.images.labelled_images import with_labels
+        from competition.input_pipeline.labelled_images import with_labels
 
         if head_entry(job.params, run.member)["also"] != run.depends["also"]:
             raise UserError(

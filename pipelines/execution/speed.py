@@ -22,8 +22,8 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
 
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
     """
-    from competition.images.batches import steps_per_epoch
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.batches import steps_per_epoch
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import NetworkTrainer
 
@@ -62,7 +62,7 @@ def compiled_features(member: Member, device: "Device", predict_batch: int) -> t
 
 def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> float:
     """Seconds of one image under one view, of random images."""
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.features import compute_features
 
     count = batches * engine.predict_batch

@@ -12,7 +12,7 @@ import numpy as np
 from competition.config.errors import MissingWeights, UserError, counted, first_few
 from competition.config.params import Member
 from competition.ensemble.predictions import ViewPredictions
-from competition.images.decoded_cache import CacheBudget
+from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
@@ -23,7 +23,7 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, image_cache, start_backend
 
 if TYPE_CHECKING:
-    from competition.images.labelled_images import Images
+    from competition.input_pipeline.labelled_images import Images
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.features import FeatureEngine, FeatureSource
@@ -51,7 +51,7 @@ def read_images(
 
     cache: for the decoded images; None = that of the parameters.
     """
-    from competition.images.labelled_images import load_images
+    from competition.input_pipeline.labelled_images import load_images
 
     size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
     with Bar(None, f"{title}: decoding images") as bar:
@@ -99,7 +99,7 @@ def open_trainer(
         return open_network_trainer(job, member, title, device, inputs)
     if hosts.are_joined():
         raise UserError(f"{title}: a head is fitted on one host, and several are connected; train it on one of them")
-    from competition.images.labelled_images import with_labels
+    from competition.input_pipeline.labelled_images import with_labels
     from competition.training.features import concatenated, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer

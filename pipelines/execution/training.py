@@ -24,7 +24,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.files.locks import InUse, last_holder
 from competition.files.manifest import Manifest, read_manifest
 from competition.files.replacement import replace_model, retraining_path, training_path
-from competition.images.decoded_rows import is_streamed
+from competition.input_pipeline.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
 from competition.training.fault_tolerance import (
     OUT_OF_MEMORY,

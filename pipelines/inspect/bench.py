@@ -8,8 +8,8 @@ import numpy as np
 from competition.config.errors import counted
 from competition.config.params import Member
 from competition.files.manifest import write_json
-from competition.images.decoded_cache import CacheBudget
-from competition.images.decoded_rows import is_streamed
+from competition.input_pipeline.decoded_cache import CacheBudget
+from competition.input_pipeline.decoded_rows import is_streamed
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import networks_to_train, selected_folds

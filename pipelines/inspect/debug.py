@@ -45,7 +45,7 @@ def run(job: Job) -> None:
 
 
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
-    from competition.images.labelled_images import sample_rows
+    from competition.input_pipeline.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
     from competition.training.trainer import Epoch, StepsDone
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from competition.config.errors import UserError, counted
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
-from competition.images.decoded_cache import usable_bytes
+from competition.input_pipeline.decoded_cache import usable_bytes
 from competition.kaggle import credentials, download
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError

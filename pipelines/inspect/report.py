@@ -18,7 +18,7 @@ from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
-from competition.images.decoded_cache import Pixels
+from competition.input_pipeline.decoded_cache import Pixels
 from competition.preflight.planning import duration
 from competition.prepare.prepared import load_caveats
 from competition.report import (

@@ -14,8 +14,13 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import ConvertParams
-from competition.convert import beam
-from competition.convert.shard import (
+from competition.files.manifest import Manifest
+from competition.input_pipeline.batch_threads import cores
+from competition.prepare.adapter_types import settings_of
+from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
+from competition.storage import files
+from competition.tfrecord_export import beam
+from competition.tfrecord_export.shard import (
     MANIFESTS,
     Outcome,
     Recipe,
@@ -26,12 +31,7 @@ from competition.convert.shard import (
     make_shards,
     shard_digest,
 )
-from competition.convert.sources import Source, read_source
-from competition.files.manifest import Manifest
-from competition.images.batch_threads import cores
-from competition.prepare.adapter_types import settings_of
-from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
-from competition.storage import files
+from competition.tfrecord_export.sources import Source, read_source
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock

@@ -9,6 +9,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.rare_classes import small_class_warning
+from competition.files import image_codec as images
 from competition.files.manifest import (
     Stored,
     atomic_write,
@@ -16,8 +17,7 @@ from competition.files.manifest import (
     sha256,
     write_json,
 )
-from competition.prepare import columns, duplicates, folds, index, leaks, record_shards, series, shift
-from competition.prepare import decoding as images
+from competition.prepare import columns, duplicates, fold_records, folds, index, leaks, series, shift
 from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
@@ -92,7 +92,7 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     with Bar(len(table), "writing records", "images") as bar:
         rows = collect_bytes(all_rows(job, settings, competition), tiles, image_bytes)
         shard_bytes = params.shard_megabytes * 1_000_000
-        names = record_shards.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
+        names = fold_records.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
     (data / "series.png").unlink(missing_ok=True)
     if tiles:
         pictures = [images.decode(image_bytes[row_id], TILE, params.fit) for row_id in tiles]

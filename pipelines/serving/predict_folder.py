@@ -11,10 +11,10 @@ import pandas as pd
 from competition.config.errors import UserError, counted
 from competition.config.redaction import printable
 from competition.ensemble.predictions import free_name
+from competition.files.image_codec import SUFFIXES
 from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.image_files import image_paths, unread_files_notes
-from competition.prepare.decoding import SUFFIXES
 from competition.serving.new_images import NewImagePredictor, read_readable_images
 from competition.serving.served_models import select
 from competition.submission.format import FORMULA

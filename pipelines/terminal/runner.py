@@ -33,7 +33,7 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
-    from competition.images.decoded_cache import CacheBudget
+    from competition.input_pipeline.decoded_cache import CacheBudget
     from competition.prepare.prepared import Prepared
     from competition.training.engine import Engine
 
@@ -154,7 +154,7 @@ def track(job: Job, subject: Subject) -> Tracked:
 
 def image_cache(job: Job) -> "CacheBudget":
     """Folder and size limits of the cache of decoded images."""
-    from competition.images.decoded_cache import CacheBudget
+    from competition.input_pipeline.decoded_cache import CacheBudget
 
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")

@@ -14,9 +14,9 @@ from competition.config.params_file import load_params
 from competition.config.yaml_text import parse_yaml
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.files.image_codec import BadImage, decode
 from competition.kaggle import archive
 from competition.prepare.adapters.tables import read_csv
-from competition.prepare.decoding import BadImage, decode
 from competition.prepare.tfrecord_format import read_example, read_records
 
 MEMORY = Path("/dev/shm")  # a folder in memory, where there is one

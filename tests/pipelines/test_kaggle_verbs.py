@@ -22,7 +22,7 @@ from light import CSV, DIGEST, running_kaggle
 from stages import new_workspace
 
 from competition.config.errors import UserError
-from competition.images import decoded_cache
+from competition.input_pipeline import decoded_cache
 from competition.kernels import request
 from competition.storage import locations as storage
 from competition.workspace import runs

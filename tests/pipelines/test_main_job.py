@@ -256,7 +256,7 @@ def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
 # Decoding takes at least 50 ms, so that a rate above 20 images per second and thread is one of other work.
 SHORT = """
 import time
-from competition.images import decoded_rows
+from competition.input_pipeline import decoded_rows
 from competition.training import bench
 bench.MEASURED_SECONDS = 0.2
 decode = decoded_rows.decode_record

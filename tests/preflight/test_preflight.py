@@ -9,7 +9,7 @@ import tensorflow as tf
 from builders import params
 
 from competition.config.plugins import activate, load_plugins
-from competition.images.mixup import COUNT
+from competition.input_pipeline.mixup import COUNT
 from competition.preflight.answers import REMEDIES, run_preflight
 from competition.preflight.lowering import CannotCompile, Shapes, lowered
 from competition.preflight.results import PreflightRequest, compiled_in

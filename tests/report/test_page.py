@@ -10,7 +10,7 @@ import pytest
 from browser import Browser, open_page  # noqa: F401
 from builders import numbered
 
-from competition.prepare.decoding import encode_png
+from competition.files.image_codec import encode_png
 from competition.report import page as report
 from competition.report.charts import Point, confusion_chart, legend, score_chart
 from competition.report.classes import HonestRows

@@ -13,7 +13,7 @@ from PIL import Image
 from threadpoolctl import threadpool_limits
 
 from competition.files.manifest import write_manifest
-from competition.images.decoded_cache import cache_file
+from competition.input_pipeline.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
 from competition.report.classes import ISSUES_SHEET, HonestRows, label_issues_section
 from competition.report.page import PointMap

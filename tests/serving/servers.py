@@ -17,8 +17,8 @@ import pytest
 from builders import ROOT
 from stages import Workspace
 
-from competition.images.decoded_cache import cached_images
-from competition.prepare.decoding import encode_png
+from competition.files.image_codec import encode_png
+from competition.input_pipeline.decoded_cache import cached_images
 from competition.prepare.prepared import load_prepared
 
 # `goldfold` with limits small enough to be reached in a test.

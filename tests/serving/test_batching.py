@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from competition.prepare.decoding import encode_png
+from competition.files.image_codec import encode_png
 
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 

@@ -10,7 +10,7 @@ from builders import pixels_of
 from PIL import Image
 
 from competition.config.errors import UserError
-from competition.prepare.decoding import decode, encode_png
+from competition.files.image_codec import decode, encode_png
 from competition.serving.new_images import read_new_images
 from competition.serving.similar import TrainingImages
 

@@ -13,7 +13,7 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
-from competition.images.labelled_images import Images
+from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import Targets
 from competition.training import features, logistic_regression
 from competition.training.device import open_device

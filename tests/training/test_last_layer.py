@@ -9,7 +9,7 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import root_mean_squared_error
 
-from competition.images.labelled_images import Images
+from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows

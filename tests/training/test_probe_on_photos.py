@@ -12,7 +12,7 @@ from data_fixtures import real_data  # noqa: F401
 from PIL import Image
 
 from competition.config.params_file import load_params
-from competition.images.labelled_images import Images
+from competition.input_pipeline.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.trainer import NetworkTrainer

@@ -15,8 +15,8 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.config.params import Head
 from competition.config.params_file import load_params
-from competition.images.labelled_images import Images
-from competition.prepare.decoding import encode_png
+from competition.files.image_codec import encode_png
+from competition.input_pipeline.labelled_images import Images
 from competition.training.features import compute_features
 
 HEAD = "head: {kind: linear, views: [identity, flip_lr]}"

@@ -14,8 +14,8 @@ from sklearn.metrics import log_loss
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
-from competition.images.batches import prediction_batches
-from competition.images.labelled_images import Images
+from competition.input_pipeline.batches import prediction_batches
+from competition.input_pipeline.labelled_images import Images
 from competition.training import trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device

@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
+from competition.files.image_codec import FORMAT_NAMES
 from competition.prepare.adapter_types import Competition, Layout, Settings
 from competition.prepare.adapters.image_files import image_paths
 from competition.prepare.adapters.tables import in_natural_order
-from competition.prepare.decoding import FORMAT_NAMES
 from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
 
 SPLIT_WORDS = {

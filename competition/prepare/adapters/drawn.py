@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from competition.prepare import record_shards
+from competition.files.image_codec import encode
+from competition.prepare import fold_records
 from competition.prepare.adapters.tables import write_csv
-from competition.prepare.decoding import encode
 from competition.prepare.tfrecord_format import Record
 
 FLOWER_PARTS = {"train": 1.0, "val": 3712 / 12753, "test": 7382 / 12753}  # images for each training image
@@ -46,7 +46,7 @@ def flowers(raw: Path, classes: Mapping[str, int], scale: float, sizes: Sequence
             for photos, size in zip(zip(*pictures, strict=True), sizes, strict=True):
                 path = raw / f"tfrecords-jpeg-{size}x{size}" / part / f"{shard:02}-{size}x{size}-{len(rows)}.tfrec"
                 record_labels = [None if part == "test" else labels[n] for n in rows]
-                record_shards.write_shard(str(path), map(Record, (ids[n] for n in rows), record_labels, photos))
+                fold_records.write_shard(str(path), map(Record, (ids[n] for n in rows), record_labels, photos))
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((row_id, 0) for row_id in ids))  # of the last part, test
     _write_solution(raw, zip(ids, labels, strict=True), seed)
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
+from competition.files.image_codec import SUFFIXES
 from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Row, Settings
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
 from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
 from competition.prepare.adapters.raw_files import fetch_source
 from competition.prepare.adapters.tables import write_csv
-from competition.prepare.decoding import SUFFIXES
 
 NO_TEST_NOTE = "there are no test images: cross-validation only, with honest scores and a report but no submission"
 

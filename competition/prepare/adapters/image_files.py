@@ -6,8 +6,8 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
+from competition.files.image_codec import SUFFIXES
 from competition.prepare.adapter_types import Part, Row
-from competition.prepare.decoding import SUFFIXES
 
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
 UNREAD_TABLES = {".xlsx", ".xls", ".ods", ".parquet", ".feather"}

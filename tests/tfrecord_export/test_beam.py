@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("apache_beam", reason="apache-beam is not installed here; make test-beam installs it")
 from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos
 
-from competition.convert.beam import save_work
-from competition.convert.shard import convert_shard, finished_shard
+from competition.tfrecord_export.beam import save_work
+from competition.tfrecord_export.shard import convert_shard, finished_shard
 
 ROOT = Path(__file__).parents[2]
 DASK_RUNNER = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"  # Beam knows no short name for it

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.convert.shard import SourceImage
+from competition.files.image_codec import FORMAT_NAMES, SUFFIXES
 from competition.prepare.adapter_types import SAMPLE, SOLUTION, Competition, Settings
 from competition.prepare.adapters import folder
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
-from competition.prepare.decoding import FORMAT_NAMES, SUFFIXES
 from competition.storage import files
+from competition.tfrecord_export.shard import SourceImage
 
 TABLES = (".csv", ".tsv")
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from competition.config.errors import UserError
-from competition.convert.shard import Recipe, Shard, SourceImage, convert_shard
 from competition.storage import files
+from competition.tfrecord_export.shard import Recipe, Shard, SourceImage, convert_shard
 
 FOLDER = "work_list"
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Literal
 
 from competition.config.errors import UserError, counted
-from competition.prepare import decoding as images
+from competition.files import image_codec as images
 from competition.prepare.tfrecord_format import serialize_example, write_record
 from competition.storage import files
 

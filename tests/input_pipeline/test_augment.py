@@ -8,9 +8,9 @@ import pytest
 from builders import STILL, numbered, pixels_of
 from scipy.ndimage import affine_transform
 
-from competition.images.augment import ASPECT, Augmentation, augment, change_colour, crop_boxes, draw
-from competition.images.draws import epoch_key, occurrences
-from competition.images.mixup import Mix, draw_mix, mix_images
+from competition.input_pipeline.augment import ASPECT, Augmentation, augment, change_colour, crop_boxes, draw
+from competition.input_pipeline.draws import epoch_key, occurrences
+from competition.input_pipeline.mixup import Mix, draw_mix, mix_images
 
 UNCHANGED = Augmentation(**STILL)
 IMAGES = pixels_of(np.arange(12) % 3)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError, first_few
-from competition.prepare import record_shards
-from competition.prepare.decoding import BadImage, Fit, decode
+from competition.files.image_codec import BadImage, Fit, decode
+from competition.prepare import fold_records
 
 
 class StoredPixels(ABC):
@@ -73,7 +73,7 @@ class Stream(StoredPixels):
         self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
-            for record in record_shards.read_shard(file, labelled=True):
+            for record in fold_records.read_shard(file, labelled=True):
                 if record.id in row_of:
                     self._locations[row_of[record.id]] = number, record.offset, len(record.image)
         check_none_missing(ids, (self._locations[:, 2] == 0) & ~unreadable)

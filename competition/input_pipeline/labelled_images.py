@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from competition.images.decoded_cache import CacheBudget, Progress, RecordedImages, decode_images
-from competition.images.decoded_rows import ConcatenatedPixels, Pixels
-from competition.prepare.decoding import Fit
+from competition.files.image_codec import Fit
+from competition.input_pipeline.decoded_cache import CacheBudget, Progress, RecordedImages, decode_images
+from competition.input_pipeline.decoded_rows import ConcatenatedPixels, Pixels
 from competition.prepare.prepared import Prepared
 
 

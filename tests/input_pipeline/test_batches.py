@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from builders import STILL, numbered
 
-from competition.images.augment import Augmentation
-from competition.images.batch_threads import BatchLoader, Loading
-from competition.images.batches import (
+from competition.input_pipeline.augment import Augmentation
+from competition.input_pipeline.batch_threads import BatchLoader, Loading
+from competition.input_pipeline.batches import (
     TrainingBatches,
     TrainingPlan,
     class_weights,
@@ -19,7 +19,7 @@ from competition.images.batches import (
     prediction_batches,
     steps_per_epoch,
 )
-from competition.images.decoded_rows import ConcatenatedPixels, PixelFile, image_reader
+from competition.input_pipeline.decoded_rows import ConcatenatedPixels, PixelFile, image_reader
 
 N, CLASSES = 23, 3
 UNCHANGED = Augmentation(**STILL)

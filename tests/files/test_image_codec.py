@@ -3,7 +3,7 @@ import pytest
 from data_fixtures import encode_image, synthetic_image
 from PIL import Image
 
-from competition.prepare import decoding as images
+from competition.files import image_codec as images
 from competition.prepare import index
 from competition.prepare.adapter_types import Row
 

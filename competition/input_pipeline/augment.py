@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from competition.images import draws
+from competition.input_pipeline import draws
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
 cv2.setNumThreads(1)

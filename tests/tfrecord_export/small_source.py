@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from competition.convert.shard import Recipe, Shard, SourceImage
 from competition.storage import files
+from competition.tfrecord_export.shard import Recipe, Shard, SourceImage
 
 
 def write_photo(path: Path, seed: int, size: tuple[int, int] = (40, 30)) -> None:

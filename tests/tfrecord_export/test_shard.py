@@ -12,9 +12,9 @@ from PIL import Image
 from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos
 
 from competition.config.errors import UserError
-from competition.convert.shard import SourceImage, convert_shard, convert_shards, finished_shard, make_shards
-from competition.prepare import decoding as images
-from competition.prepare import record_shards
+from competition.files import image_codec as images
+from competition.prepare import fold_records
+from competition.tfrecord_export.shard import SourceImage, convert_shard, convert_shards, finished_shard, make_shards
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_each_size_gets_one_file_with_kaggles_name_the_rows_in_order_and_the_pix
     names = {size: f"tfrecords-png-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
     assert [*outcome.files] == [*names.values()]
     for size, name in names.items():
-        read = list(record_shards.read_shard(f"{recipe.target}/{name}", labelled=True))
+        read = list(fold_records.read_shard(f"{recipe.target}/{name}", labelled=True))
         assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
         for record in read:
             (path,) = photos.glob(f"{record.id}.*")
@@ -116,7 +116,7 @@ def test_the_error_of_a_shard_is_raised_and_after_a_killed_process_the_same_call
     shards, recipe, photos, monkeypatch
 ):
     with monkeypatch.context() as patched, pytest.raises(UserError, match=r"was killed, .* the same command continues"):
-        patched.setattr("competition.convert.shard.convert_shard", _die)
+        patched.setattr("competition.tfrecord_export.shard.convert_shard", _die)
         list(convert_shards(shards, recipe, 1))
     convert_shard(shards[0], recipe)
     finished = stamps(recipe.target)

@@ -23,7 +23,7 @@ import numpy as np
 
 from competition.config.errors import UserError, did_you_mean, needed_for
 from competition.config.plugins import active, plugin_named
-from competition.images import draws
+from competition.input_pipeline import draws
 
 Function = Callable[..., Any]
 GeneratorOf = Callable[[int], np.random.Generator]  # stream -> the generator of this image

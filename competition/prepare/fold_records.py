@@ -13,7 +13,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.config.faults import fault_point
-from competition.prepare import decoding as images
+from competition.files import image_codec as images
 from competition.prepare.adapter_types import Row
 from competition.prepare.tfrecord_format import Record, read_example, read_records, serialize_example, write_record
 from competition.storage import files
@@ -53,7 +53,7 @@ def write(
     """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
     A shard holds at most about `shard_bytes` bytes of images, in the order of the index. Images are
-    converted by decoding.normalized; unreadable test images are replaced by grey ones, because no row may be lost.
+    converted by image_codec.normalized; unreadable test images are replaced by grey ones, because no row may be lost.
     `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from competition.images import draws
-from competition.images.augment import Augmentation, ImageDraws, boxes_around
+from competition.input_pipeline import draws
+from competition.input_pipeline.augment import Augmentation, ImageDraws, boxes_around
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from data_fixtures import PLAIN
 from small_source import write_photo
 
 from competition.config.errors import UserError
-from competition.convert.sources import read_source
+from competition.tfrecord_export.sources import read_source
 
 OPTIONS = replace(PLAIN, adapter="folder")
 
