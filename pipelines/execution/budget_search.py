@@ -12,7 +12,7 @@ from competition.budget.parameters import file_text, with_members
 from competition.budget.portfolio import Network, Weakness, is_reachable, missing_weights, networks_of, read_portfolio
 from competition.cluster.connection import Machine, demand, slots
 from competition.config.errors import UserError
-from competition.config.params import HUB, Member, Params
+from competition.config.params import FROM_FILE, HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.input_pipeline.batch_threads import cores
@@ -20,6 +20,7 @@ from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
+from pipelines.execution.trainer import engine_of
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
@@ -118,7 +119,11 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
     for reason in dict.fromkeys(filter(None, reasons.values())):
         names = [name for name, one in reasons.items() if one == reason]
         search.job.echo(f"budget: without {', '.join(names)}, because {reason}")
-    return [network for network in networks if not reasons[network.name]]
+    available = [network for network in networks if not reasons[network.name]]
+    for network in available:
+        if network.is_stated and network.member.architecture == FROM_FILE:
+            engine_of(search.job, network.member, network.name, search.device)  # an error now and not after minutes
+    return available
 
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:

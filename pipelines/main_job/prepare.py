@@ -21,6 +21,7 @@ from competition.prepare import columns, duplicates, fold_records, folds, index,
 from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
+from competition.prepare.label_issues import misspelt_classes
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -208,6 +209,9 @@ def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competi
     if len(rows) > MOST_CLASSES:
         listed += f" and {len(rows) - MOST_CLASSES} more; {min(rows):,} to {max(rows):,} rows each"
     yield f"rows of each class: {listed}"
+    rows_of = dict(zip(names, rows, strict=True))
+    for name, other in misspelt_classes(rows_of).items():
+        yield f"WARNING class {name!r} ({counted(rows_of[name], 'row')}) is nearly {other!r} ({rows_of[other]:,}): is it misspelt?"
     if job.options.verbose:
         yield f"{support.shape[1]} folds; rows per class and fold: {display_path(job.path('data', 'support.csv'))}"
     if thin := support.index[(support == 0).any(axis=1)].tolist():  # the macro-F1 of that fold counts them as 0

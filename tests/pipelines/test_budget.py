@@ -398,3 +398,14 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
     params = load_params(workspace.work / BUDGET_FILE)
     assert params.predict.views == ("identity",) and len(params.blend.members) > 2
     assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
+
+
+def test_a_stated_network_that_cannot_be_used_is_an_error_before_anything_is_computed(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    file = tmp_path / "raw.keras"
+    save = f"import keras; keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(4, 3)]).save('{file}')"
+    network = f"architecture: from_file, image_size: 16, alpha: 1.0, weights: {file}"
+    workspace.params.write_text(workspace.params.read_text().replace("members:", f"members:\n  own: {{{network}}}", 1))
+    result = workspace.run("budget", *HOUR, code=save)
+    assert result.code == 1 and f"own: weights '{file}': the model does not normalise pixels itself" in result.err
+    assert "features of" not in result.out and not (workspace.work / "features").exists()
