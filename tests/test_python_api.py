@@ -21,7 +21,7 @@ import goldfold
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.files.image_codec import decode, encode_png
-from competition.prepare.fold_records import read
+from competition.prepare.fold_records import read_shard
 from competition.prepare.prepared import load_prepared
 
 
@@ -91,7 +91,10 @@ def predict_again(folder: str) -> None:
     """
     workspace = Workspace(Path(folder))
     g, prepared = opened(workspace, STRONG), load_prepared(workspace.work / "data")
-    train, test = ({name: data for name, _, data in read(prepared.records(part))} for part in ("train", "test"))
+    train, test = (
+        {record.id: record.image for shard in prepared.records(part) for record in read_shard(shard)}
+        for part in ("train", "test")
+    )
     ids = np.array(sorted(test)[:90])
     table = g.predict([test[name] for name in ids])
     _, probs = load_scores(workspace.blend / "test.npz", ids)

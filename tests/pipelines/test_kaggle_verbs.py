@@ -190,17 +190,13 @@ def workspace(tmp_path):
     return new_workspace(tmp_path, PARAMS)
 
 
-def test_a_single_file_is_no_complete_download_and_what_a_killed_one_left_is_removed(kaggle, workspace, home):
-    environment, files = kaggle.environment(home), kaggle.contests["flowers"].files
-    workspace.do_in_one_process("download", arguments=("--only", "train/01.tfrec"), **environment)
-    assert files_below(workspace.work / "raw.only").items() == {"train/01.tfrec": files["train/01.tfrec"]}.items()
-    assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()
+def test_what_a_killed_download_left_is_removed(kaggle, workspace, home):
     left = workspace.work / ".raw.unfinished" / "raw" / "train" / "99.tfrec"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"a part")
-    output = workspace.do_in_one_process("download", **environment)
-    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock", "raw.only"}
-    assert files_below(workspace.work / "raw") == files and "download: 3 files" in output
+    output = workspace.do_in_one_process("download", **kaggle.environment(home))
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
+    assert files_below(workspace.work / "raw") == kaggle.contests["flowers"].files and "download: 3 files" in output
 
 
 def test_the_doctor_checks_competition_and_credential(kaggle, workspace, monkeypatch, home) -> None:

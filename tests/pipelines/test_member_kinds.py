@@ -184,7 +184,7 @@ def test_a_strength_is_adopted_without_another_study_and_trial_0_brings_the_own_
     workspace.here("adopt", trial="linear:2")
     adopted = load_params(workspace.params).members["linear"]
     assert adopted.head.strengths == (best["tried"]["2"]["head.strength"],)
-    assert "linear states tuned_folds" in workspace.here("tune")
+    assert "members without a teacher and tuned_folds" in workspace.here("tune")
     assert "members.linear.head.strengths: [0.1, 1.0]" in workspace.here("adopt", trial="linear:0")
     assert load_params(workspace.params).members["linear"] == replace(before, tuned_folds=(0, 1))
 

@@ -76,7 +76,7 @@ def test_a_trial_is_adopted_with_its_folds_and_not_tuned_again(tuned, tmp_path: 
         results = workspace.job().workspace
         assert results.params.members["slim"].tuned_folds == (0, 1)
         assert own_values(member_with_tuned_values(results, "slim")[0], best["own_values"]) == best["tried"][trial]
-        assert "nothing to do, because slim states tuned_folds" in workspace.here("tune", sets=sets)
+        assert "nothing to do: tuned are members without a teacher and tuned_folds" in workspace.here("tune", sets=sets)
 
 
 def test_the_dashboard_listens_on_this_machine_only(tuned) -> None:

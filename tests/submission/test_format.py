@@ -55,9 +55,9 @@ REJECTED = {
     "duplicate ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"has 1 id more than once \('NA'\)"),
     "wrong header": (text(header="id,target"), "the columns 'id', 'target', expected 'id', 'label'"),
     "0 rows": ("id,label\n", "has 0 rows"),
-    "an empty file": ("", "the file is empty"),
-    "Latin-1": (text(["é", *IDS[1:]]).encode("latin-1"), "byte 9 is not UTF-8"),
-    "a line with too many cells": (text() + "x,1,2\n", "line 7: 3 fields under 2 columns"),
+    "an empty file": ("", "No columns to parse from file"),
+    "Latin-1": (text(["é", *IDS[1:]]).encode("latin-1"), "can't decode byte 0xe9 in position 9"),
+    "a line with too many cells": (text() + "x,1,2\n", "Expected 2 fields in line 7, saw 3"),
     "ids changed by a spreadsheet": (text(["1", "NA", "100000", "=cmd", "i4"]), r"2 ids missing \('001', '1e5'\)"),
 }
 

@@ -84,7 +84,7 @@ def test_a_wrong_solution_is_an_error(tmp_path):
     for solution, message in (
         ("id,answer\nx,0\n", "holds 'id', 'answer', expected the columns id, label and, optionally, usage"),
         ("id,label,answer\nx,0,0\n", "holds 'id', 'label', 'answer', expected"),
-        ("id,label\nx,tulip\n", "1 row with a label outside the 3 classes, 'tulip'"),
+        ("id,label\nx,tulip\n", "1 row without a label of the 3 classes in column 'label', 'tulip'"),
         ("id,label\nx,0\nx,0\n", r"1 id more than once \('x'\)"),
     ):
         (tmp_path / "solution.csv").write_text(solution)

@@ -16,7 +16,6 @@ from competition.budget.portfolio import missing_weights
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.training.model import build
-from competition.training.trainer import pooled_features
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
 
@@ -28,7 +27,9 @@ def member_of(weights: Path | str, normalise: str = "auto", size: int = 16, **tr
 
 def features_of(member: Member) -> np.ndarray:
     images = IMAGES.repeat(member.image_size // 16, 1).repeat(member.image_size // 16, 2)
-    return pooled_features(build(member, 3), images, np.arange(4), 4)
+    model = build(member, 3)
+    last = keras.Model(model.inputs, model.get_layer("logits").input)
+    return np.asarray(last.predict_on_batch(images.astype(np.float32)))
 
 
 def classifier(rescaling: bool = True, last: str = "softmax", name: str = "dense") -> keras.Model:

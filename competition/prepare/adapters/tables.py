@@ -32,10 +32,12 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise UserError(f"{path.name}: no such file in the raw files; it was expected beside the images")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        separator = max(SEPARATORS, key=text.partition("\n")[0].count)  # the first of several, so a comma in doubt
+        text = path.read_bytes().decode("utf-8-sig")  # line ends in a cell stay as they are
+        separator = max(
+            SEPARATORS, key=(text.splitlines() or [""])[0].count
+        )  # the first of several, so a comma in doubt
         # The header is read as a row: pandas would rename a repeated name, and take an extra field of all rows as an index.
-        table = pd.read_csv(io.StringIO(text), sep=separator, header=None, dtype=str, keep_default_na=False)
+        table = pd.read_csv(io.StringIO(text, newline=""), sep=separator, header=None, dtype=str, keep_default_na=False)
     except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         problem = " ".join(str(error).split())
         raise UserError(f"{path.name}: {problem}; a table in UTF-8 with a line of column names was expected") from None
