@@ -45,7 +45,7 @@ SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=
 
 POINT_AT_WRONG_ROW = """(() => {
   const svg = document.querySelector("#map .map svg");
-  const points = [...svg.querySelectorAll("use[data-picture]")]; // the last one is drawn above all others
+  const points = [...svg.querySelectorAll("circle[data-picture]")]; // the last one is drawn above all others
   const wrong = points.findLast((point) => point.querySelector("title")?.textContent.includes("predicted as"));
   const box = wrong.getBoundingClientRect();
   svg.dispatchEvent(new MouseEvent("click", { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 }));
