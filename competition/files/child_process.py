@@ -118,9 +118,7 @@ def answer_parent(
         os.dup2(nothing.fileno(), 0)
     request = json.loads(parent.readline())
 
-    def exit_with_parent() -> (
-        None
-    ):  # its end of the pipe closes; not sys.stdin, which a library that calls exit() closes
+    def exit_with_parent() -> None:  # `parent` is a file of its own: a library that calls exit() closes sys.stdin
         while parent.readline():
             pass
         at_parents_end()

@@ -203,9 +203,8 @@ class NetworkTrainer(Trainer):
         self._device = device
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
-        self._features: np.ndarray | None = (
-            None  # (N, F) of all rows by the initial weights, if a fold model has needed them
-        )
+        # (N, F) of all rows by the initial weights, once a fold model has needed them.
+        self._features: np.ndarray | None = None
 
     def train(
         self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True

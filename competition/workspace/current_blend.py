@@ -29,7 +29,7 @@ def current_predictions(workspace: Workspace) -> dict[str, dict[str, Any]]:
 def current_blend(workspace: Workspace) -> Path | None:
     """Folder of the blend of the current parameters, predictions and metric; None if there is no blend at all.
 
-    Otherwise of the blend that comes closest, whose `differences` its user has to be told: one of the same members and data, as far
+    Otherwise of the blend that comes closest, whose `differences` its user has to know: one of the same members and data, as far
     as there is one, with the fewest other predictions, then other parameters, and of those the one made or confirmed last.
     """
     predictions, blocks = current_predictions(workspace), blend_blocks(workspace.params)

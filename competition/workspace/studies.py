@@ -146,15 +146,19 @@ def study_differences(workspace: Workspace, name: str) -> list[str]:
 def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, dict[str, str]]:
     """The member as it is trained, and key -> "value (origin)" for every tuned key.
 
-    A member that states its tuned folds, as `make adopt` writes them, is trained with the values that it states.
+    A member that states its tuned folds, as `make adopt` writes them, is trained with the values that it states. Those of a trial may
+    also have been copied into the parameter file: the folds of every study that tried them count as tuned, whichever study is used.
     """
     member, study = workspace.params.members[name], used_study(workspace, name)
+    folds = {*member.tuned_folds}
+    for one in finished_studies(workspace.folder, name):
+        if not _differences(workspace, one, name) and _states_a_trial(workspace, one, name):
+            folds.update(one.result["folds"])
     if study is None or member.tuned_folds:
-        return member, {}
+        is_complete = folds == {*member.tuned_folds}
+        return member if is_complete else replace(member, tuned_folds=tuple(sorted(folds))), {}
     own, stated = study.result["own_values"], own_values(member, study.result["own_values"])
-    overridden = overridden_keys(name, own, workspace.overrides)
-    # The values of a trial may have been copied into the parameter file.
-    is_copied = any(value != own[key] for key, value in stated.items() if key not in overridden)
+    overridden, is_copied = overridden_keys(name, own, workspace.overrides), _states_a_trial(workspace, study, name)
     values = {key: stated[key] if is_copied else value for key, value in study.result["values"].items()}
     used = {key: value for key, value in values.items() if key not in overridden}
     origins = {}
@@ -164,7 +168,9 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
         elif key in used:
             source = "tuned, the member's own value" if used[key] == own[key] else "tuned"
             origins[key] = f"{format_value(used[key])} ({source})"
-    return replace(with_values(member, used), tuned_folds=tuple(study.result["folds"])) if used else member, origins
+    if not used:
+        return member, origins
+    return replace(with_values(member, used), tuned_folds=tuple(sorted(folds.union(study.result["folds"])))), origins
 
 
 def tuned_member(workspace: Workspace, name: str) -> Member:
@@ -172,6 +178,16 @@ def tuned_member(workspace: Workspace, name: str) -> Member:
     if workspace.loaded is None and not (workspace.folder / "data" / "manifest.json").is_file():
         return workspace.params.members[name]
     return member_with_tuned_values(workspace, name)[0]
+
+
+def _states_a_trial(workspace: Workspace, study: FinishedStudy, name: str) -> bool:
+    """Whether the parameter file states other values than the member's own ones at a study, for one whose values can be used."""
+    own = study.result["own_values"]
+    overridden, stated = (
+        overridden_keys(name, own, workspace.overrides),
+        own_values(workspace.params.members[name], own),
+    )
+    return any(value != own[key] for key, value in stated.items() if key not in overridden)
 
 
 def _differences(workspace: Workspace, study: FinishedStudy, name: str) -> list[str]:

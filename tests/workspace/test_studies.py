@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,19 @@ def test_a_member_that_states_its_tuned_folds_has_the_values_that_it_states(tmp_
     )  # as `make adopt` writes them: of the first trial
     assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1) and origins == {}
     assert not studies.is_tuned(params("members.cnn.tuned_folds=[0,1] tune.members=[]"), "cnn")
+
+
+def test_the_folds_that_chose_copied_values_count_as_tuned_whatever_a_later_study_or_the_file_says(tmp_path) -> None:
+    finish_study(tmp_path, "", {"learning_rate": 0.25}, [0, 1])
+    copied = "members.cnn.train.learning_rate=0.25"  # by hand
+    later = finish_study(tmp_path, f"{copied} tune.folds=[2,3]", {"learning_rate": 0.125}, [2, 3])
+    result = json.loads(later.read_text()) | {"own_values": {"learning_rate": 0.25}}
+    write_json(later, result)
+    depends = studies.tuning_dependencies(workspace_with(tmp_path, f"{copied} tune.folds=[2,3]"), "cnn")
+    write_manifest(later.with_name("manifest.json"), depends, [later], result, {})
+    member, _ = tuned(tmp_path, f"{copied} tune.folds=[2,3]")
+    assert member.train.learning_rate == 0.125 and member.tuned_folds == (0, 1, 2, 3)
+    assert tuned(tmp_path, f"{copied} members.cnn.tuned_folds=[4]")[0].tuned_folds == (0, 1, 4)
 
 
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
