@@ -27,14 +27,14 @@ from competition.config.params import TIMM, Member, Train
 from competition.preflight.planning import Sizes, cost_of, cost_on_machines, load_of, time_on_machines
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import fold_manifest_path, incomplete_folds
-from competition.workspace.runs import runs_of
+from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import held_out_score
 from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, skip, write_file
 from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.speed import measure_speed
-from pipelines.execution.training import train_run
+from pipelines.execution.training import is_kept, train_run
 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 # Compiling a training step to measure it takes at least so many times as long as compiling a pass. On one H100 with JAX, 78 s of a
@@ -176,7 +176,14 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     check_training(prepared.competition.targets.kind, name, member.train)
     sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
     few = replace(sizes, train=2 * STEPS * member.train.batch)
-    speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
+    speed, engine = measure_speed(
+        member, few, search.device, job.params.predict.batch, search.views, prepared.competition.targets
+    )
+    # This process trains with the measured engine, and predicts with it if it is kept.
+    # A member with tuned values or several seeds is compiled for its run.
+    is_reused = not search.machines and first_run(search, name, member).member == member
+    if is_reused:
+        speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept([engine]) else speed.ready_to_predict)
     settings = with_members(job.params, {name: member}, (), search.views)
     needs: list[tuple[Member, float]] = []  # seconds
     for views in [(), ("identity",)] if candidate.network and len(search.views) > 1 else [()]:
@@ -195,11 +202,19 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     completed = next((variant for variant, seconds in needs if not seconds), None)  # that of the most epochs
     if completed is not None and chosen.train.epochs < MORE_EPOCHS * completed.train.epochs:
         chosen = completed  # the time is worth more for other candidates than for a few epochs more
+    if is_reused:
+        job.engines[first_run(search, name, chosen).digest] = engine
     make_member(search, name, chosen, started)
     whole, seconds = needs[0]
     if chosen is not whole and name in search.complete:
         skip(search, f"{name} for {whole.train.epochs} epochs under all views", seconds)
     return None
+
+
+def first_run(search: Search, name: str, member: Member) -> Run:
+    """The run of a member of the budget, that of its first seed."""
+    params = with_members(search.job.params, {name: member}, (), search.views)
+    return runs_of(search.job.workspace.with_params(params), name)[0]
 
 
 def is_complete(search: Search, name: str, member: Member) -> bool:

@@ -8,19 +8,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.config.params import Member
+from competition.ensemble.metrics import TargetKind
 from competition.preflight.planning import Sizes, Speed
+from competition.prepare.targets import SINGLE, Targets
 
 if TYPE_CHECKING:
     from competition.training.device import Device
+    from competition.training.engine import Engine
     from competition.training.features import FeatureEngine
 
 STEPS_MEASURED = 12  # per epoch, at most
+# Any metric of the kind: scores of random images are not used.
+METRIC_OF: dict[TargetKind, str] = {"single": "accuracy", "multi": "multilabel_log_loss", "regression": "rmse"}
 
 
-def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
+def measure_speed(
+    member: Member,
+    sizes: Sizes,
+    device: "Device",
+    predict_batch: int,
+    views: tuple[str, ...],
+    targets: Targets = SINGLE,
+) -> "tuple[Speed, Engine]":
     """Measure training and prediction with the real trainer on random images.
 
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
+    Returns the speed, and the engine of this member, which a training of it can use without compiling again.
     """
     from competition.input_pipeline.batches import steps_per_epoch
     from competition.input_pipeline.labelled_images import Images
@@ -32,10 +45,11 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
     numbers = np.arange(rows)
     pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
-    labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
+    label_numbers = sizes.classes if targets.kind == "single" else len(targets.table)
+    labels, folds = numbers // 2 % label_numbers, numbers % 2
     images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
-    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
-    trainer = NetworkTrainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
+    fold_rows = FoldRows(replace(member, teacher=(), external=()), images, sizes.classes, targets)
+    trainer = NetworkTrainer(fold_rows, METRIC_OF[targets.kind], device, predict_batch)
 
     schedule = replace(member.train, epochs=1, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
     trainer.train_to_end(0, schedule, score_epochs=False)
@@ -47,7 +61,8 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     step_seconds = max((train_seconds - held_out_seconds) / (3 * steps), 1e-9)
     first, cached = (timed(trainer.predict, None, images, held_out_rows, views) for _ in range(2))
     ready = startup - steps * step_seconds - held_out_seconds
-    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
+    scored, predicted = held_out_seconds / count, cached / count / len(views)
+    return Speed(ready, step_seconds, scored, predicted, max(first - cached, 0.0)), trainer.engine
 
 
 def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:

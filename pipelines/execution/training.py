@@ -49,6 +49,7 @@ from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device
+    from competition.training.engine import Engine
     from competition.training.trainer import Events, Trained, Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
@@ -142,7 +143,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         f"train {title}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
     )
     soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
-    trainer = open_trainer(job, member, title, device, TrainerInputs(soft_labels=soft, alive=alive))
+    inputs = TrainerInputs(soft_labels=soft, alive=alive, engine=job.engines.pop(run.digest, None))
+    trainer = open_trainer(job, member, title, device, inputs)
     begin_run(job, run)  # not before: a member whose weights are missing leaves no run
     if is_streamed(trainer.images.pixels):
         job.echo(
@@ -158,11 +160,14 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
     with ahead, Bar(None, title, "steps") as bar:
         share_models(Session(job, run, trainer, bar, alive, len(pending)), pending)
-    if isinstance(trainer, NetworkTrainer):
-        engines = (*job.engines.values(), trainer.engine)
-        if sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS:
-            # For predictions in the same process: compiling it again takes seconds.
-            job.engines[run.digest] = trainer.engine
+    if isinstance(trainer, NetworkTrainer) and is_kept([*job.engines.values(), trainer.engine]):
+        # For predictions in the same process: compiling it again takes seconds.
+        job.engines[run.digest] = trainer.engine
+
+
+def is_kept(engines: Sequence["Engine"]) -> bool:
+    """Return True if these compiled networks are small enough to be kept in memory for later stages of this process."""
+    return sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS
 
 
 def labels_of_teachers(

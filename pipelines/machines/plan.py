@@ -66,7 +66,8 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     for name in trained:
         member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):
-            speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.views_of(member))
+            plain, views = member.without_pretrained_weights, job.params.views_of(member)
+            speed, _ = measure_speed(plain, sizes, device, job.params.predict.batch, views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))

@@ -52,6 +52,16 @@ def slow(search, network, **stated):
     compute(search, network, **stated)
 budget.compute_features = slow
 """
+# Prints for every network that is trained whether it was compiled before.
+COMPILED = """
+from pipelines.execution import training
+open_trainer = training.open_trainer
+def told(job, member, title, device, inputs):
+    if member.head is None:
+        print(f"{title}: compiled before: {inputs.engine is not None}")
+    return open_trainer(job, member, title, device, inputs)
+training.open_trainer = told
+"""
 # Under two views prediction takes longer than any budget.
 SLOW_VIEWS = """
 from dataclasses import replace
@@ -112,7 +122,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def spent(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     """The workspace after a budget that pays for everything, and its output."""
     workspace = prepared.copy_to(tmp_path_factory.mktemp("spent"))
-    return workspace, workspace.do_in_one_process("budget", "predict", "blend", arguments=HOUR)
+    return workspace, workspace.do_in_one_process("budget", "predict", "blend", arguments=HOUR, code=COMPILED)
 
 
 def test_the_cheapest_member_comes_first_every_complete_one_is_blended_and_no_row_chose_any_of_them(spent) -> None:
@@ -139,6 +149,13 @@ def test_the_cheapest_member_comes_first_every_complete_one_is_blended_and_no_ro
     assert unanimous_choice({"a": [0.5, 0.6, 0.4], "b": [0.4, 0.5, 0.3]}) == "b"
     assert unanimous_choice({"a": [0.5, 0.6, 0.2], "b": [0.4, 0.5, 0.3]}) == ""
     assert unanimous_choice({"a": [0.5]}) == "a" and unanimous_choice({}) == ""
+
+
+def test_a_network_whose_training_step_was_measured_is_trained_without_compiling_it_again(spent) -> None:
+    assert set(re.findall(r"^(\w+-tuned): compiled before: (\w+)$", spent[1], re.M)) == {
+        ("small-tuned", "True"),
+        ("middle-tuned", "True"),
+    }
 
 
 def search_in(workspace: Workspace, *views: str) -> Search:
