@@ -22,8 +22,8 @@ from competition.config.params import Member
 from competition.config.params_file import load_params
 from competition.input_pipeline.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.input_pipeline.labelled_images import Images
-from competition.prepare import fold_records
-from competition.prepare.fold_records import Record
+from competition.prepare import record_files
+from competition.prepare.record_files import Record
 
 FOLDS, SIZE, BATCH, SHARDS = 3, 64, 64, 8
 ARCHITECTURE, ALPHA = "MobileNetV2", 0.35
@@ -38,7 +38,7 @@ def write(source: str, count: int, folder: Path) -> None:
     order = np.random.default_rng(0).permutation(count)
     for shard in range(SHARDS):
         records = [Record(*rows[n]) for n in order[shard::SHARDS]]
-        fold_records.write_shard(f"{folder}/{shard:02}-{len(records)}.tfrec", records)
+        record_files.write_shard(f"{folder}/{shard:02}-{len(records)}.tfrec", records)
     np.save(folder / "labels.npy", [label for _, label, _ in rows])
 
 

@@ -22,7 +22,7 @@ from preloaded import READ_AT_IMPORT, run_preloaded
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.settings import validate_params
-from competition.input_pipeline.augmentations import augmentation_named
+from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.workspace.dependencies import stored_blends
 from competition.workspace.workspace import Workspace as Results
 from pipelines.terminal.options import Options

@@ -21,8 +21,8 @@ import goldfold
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.files.image_codec import decode, encode_png
-from competition.prepare.fold_records import read_shard
 from competition.prepare.prepared import load_prepared
+from competition.prepare.record_files import read_shard
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:

@@ -1,7 +1,7 @@
 """Random augmentation of training images on the host, one image at a time in OpenCV, which releases the interpreter's lock.
 
 Order: random crop and resizing, one affine map with the flips, colour, random erasing;
-augmentations by name (`augmentations.py`) come before, mixup and CutMix (`mixup.py`) after. Colour and erasing may run on the
+augmentations by name (`named_augmentations.py`) come before, mixup and CutMix (`mixup.py`) after. Colour and erasing may run on the
 device instead, with the numbers drawn here (`mixup.device_numbers`). The options are numbers of `train` that a study may tune.
 Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
 """

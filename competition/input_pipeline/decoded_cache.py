@@ -25,7 +25,7 @@ from competition.files.image_codec import Fit
 from competition.files.manifest import atomic_write
 from competition.input_pipeline import decoded_rows
 from competition.input_pipeline.decoded_rows import PixelFile, Pixels, Stream
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.tfrecord_format import Record
 from competition.storage import files
 
@@ -168,7 +168,7 @@ def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: 
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        records = (record for file in images.files for record in fold_records.read_shard(file))
+        records = (record for file in images.files for record in record_files.read_shard(file))
         remaining = (record for record in records if record.id in row_of)
         while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_one, chunk):

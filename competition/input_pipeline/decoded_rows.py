@@ -11,7 +11,7 @@ import numpy as np
 
 from competition.config.errors import UserError, first_few
 from competition.files.image_codec import BadImage, Fit, decode
-from competition.prepare import fold_records
+from competition.prepare import record_files
 
 
 class StoredPixels(ABC):
@@ -73,7 +73,7 @@ class Stream(StoredPixels):
         self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
-            for record in fold_records.read_shard(file, labelled=True):
+            for record in record_files.read_shard(file, labelled=True):
                 if record.id in row_of:
                     self._locations[row_of[record.id]] = number, record.offset, len(record.image)
         check_none_missing(ids, (self._locations[:, 2] == 0) & ~unreadable)
@@ -122,7 +122,7 @@ def decode_record(row_id: str, data: bytes, size: int, fit: Fit) -> np.ndarray:
     try:
         return decode(data, size, fit)
     except BadImage as bad:
-        raise UserError(f"image {row_id}: {bad}; `make download` lists such images and the remedies") from None
+        raise UserError(f"image {row_id}: {bad}; `make prepare` lists them and the remedies") from None
 
 
 def check_rows(rows: np.ndarray, count: int) -> list[int]:

@@ -10,8 +10,8 @@ import keras
 from keras import ops
 
 from competition.input_pipeline.augment import ERASED as ERASED_LEVEL
-from competition.input_pipeline.augmentations import checked_augmentation
 from competition.input_pipeline.mixup import COLOUR, CUT, ERASED, OWN_SHARE
+from competition.input_pipeline.named_augmentations import checked_augmentation
 from competition.training.backend import Tensor
 from competition.training.device import Device
 

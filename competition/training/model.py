@@ -17,7 +17,7 @@ from competition.config.errors import MissingWeights, UserError
 from competition.config.params import FROM_FILE, TIMM, Member
 from competition.config.plugins import active, plugin_named
 from competition.ensemble.metrics import TargetKind
-from competition.input_pipeline.augmentations import is_on_device
+from competition.input_pipeline.named_augmentations import is_on_device
 from competition.storage import files
 from competition.training.backend import Tensor
 from competition.training.device_augmentation import DeviceAugmentation

@@ -20,7 +20,7 @@ from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
-from pipelines.execution.trainer import engine_of
+from pipelines.execution.open_trainer import engine_of
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job

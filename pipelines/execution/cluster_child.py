@@ -24,8 +24,8 @@ from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_worker import storage_of, study_settings, trial_line
 from competition.workspace.workspace import Workspace
+from pipelines.execution.open_trainer import open_trial_runner
 from pipelines.execution.prediction import predict_folds
-from pipelines.execution.trainer import open_trial_runner
 from pipelines.execution.training import train_models
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options

@@ -19,8 +19,8 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import missing_tables
 from competition.workspace.scores import trivial_text
 from pipelines.execution.budget_search import Search, Trial
+from pipelines.execution.open_trainer import read_images
 from pipelines.execution.speed import compiled_features, pass_seconds
-from pipelines.execution.trainer import read_images
 
 if TYPE_CHECKING:
     from competition.training.features import FeatureEngine

@@ -13,7 +13,7 @@ from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
-from pipelines.execution.trainer import TrainerInputs, open_trainer, read_images, start_device
+from pipelines.execution.open_trainer import TrainerInputs, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job

@@ -40,8 +40,8 @@ from competition.workspace.features_and_soft_labels import load_soft_labels, mis
 from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
+from pipelines.execution.open_trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.execution.selection import selected_folds
-from pipelines.execution.trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar

@@ -12,9 +12,9 @@ from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.input_pipeline.decoded_rows import is_streamed
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
+from pipelines.execution.open_trainer import open_network_trainer, read_images, start_device
 from pipelines.execution.selection import networks_to_train, selected_folds
 from pipelines.execution.speed import timed
-from pipelines.execution.trainer import open_network_trainer, read_images, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 

@@ -8,8 +8,8 @@ import numpy as np
 from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
+from pipelines.execution.open_trainer import TrainerInputs, open_network_trainer, start_device, target_caption
 from pipelines.execution.selection import networks_to_train, selected_folds
-from pipelines.execution.trainer import TrainerInputs, open_network_trainer, start_device, target_caption
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job

@@ -17,8 +17,8 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import run_with
 from competition.workspace.scores import seed_study_path, trivial_text
 from competition.workspace.studies import tuned_member
+from pipelines.execution.open_trainer import open_trainer, start_device
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import open_trainer, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job

@@ -52,7 +52,7 @@ from pipelines.execution.first_look import (
     seconds_if_too_slow,
     settle_views,
 )
-from pipelines.execution.trainer import WantedFeatures, engine_of, start_device, store_missing
+from pipelines.execution.open_trainer import WantedFeatures, engine_of, start_device, store_missing
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Job
 

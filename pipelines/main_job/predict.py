@@ -2,8 +2,8 @@
 
 from competition.workspace.runs import blended_runs
 from pipelines.execution.cluster import predict_on_cluster
+from pipelines.execution.open_trainer import start_device
 from pipelines.execution.prediction import predict_folds, stale_folds
-from pipelines.execution.trainer import start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Job
 

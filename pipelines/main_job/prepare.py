@@ -17,7 +17,7 @@ from competition.files.manifest import (
     sha256,
     write_json,
 )
-from competition.prepare import columns, duplicates, fold_records, folds, index, leaks, series, shift
+from competition.prepare import duplicates, extra_columns, folds, index, leaks, record_files, series, shift
 from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
@@ -77,9 +77,9 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     require_disk_space(table, data)
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
-    (data / columns.FILE).unlink(missing_ok=True)
+    (data / extra_columns.FILE).unlink(missing_ok=True)
     if settings.adapter == "folder" and (other := read_layout(job.path("raw"), settings).columns) is not None:
-        tables[columns.FILE] = other
+        tables[extra_columns.FILE] = other
     for name, content in tables.items():
         with atomic_write(data / name) as temporary:
             content.to_csv(temporary, index=False, lineterminator="\n")
@@ -93,7 +93,7 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     with Bar(len(table), "writing records", "images") as bar:
         rows = collect_bytes(all_rows(job, settings, competition), tiles, image_bytes)
         shard_bytes = params.shard_megabytes * 1_000_000
-        names = fold_records.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
+        names = record_files.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
     (data / "series.png").unlink(missing_ok=True)
     if tiles:
         pictures = [images.decode(image_bytes[row_id], TILE, params.fit) for row_id in tiles]

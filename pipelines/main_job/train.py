@@ -6,8 +6,8 @@ from competition.workspace.scores import summary_lines
 from competition.workspace.studies import finished_studies, member_with_tuned_values, study_differences
 from pipelines.execution.cluster import train_on_cluster
 from pipelines.execution.equal_runs import copy_equal_models
+from pipelines.execution.open_trainer import start_device
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import start_device
 from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path

@@ -43,8 +43,8 @@ from competition.workspace.studies import (
 from competition.workspace.study_worker import storage_of, study_settings, trial_line
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.cluster import require_reachable_storage, run_workers
+from pipelines.execution.open_trainer import open_trial_runner, start_device
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import open_trial_runner, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Computed, Job, track
 

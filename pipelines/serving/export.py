@@ -14,7 +14,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.image_codec import BadImage, decode
 from competition.files.manifest import read_manifest, write_json, write_text
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FILES, Bundle
 from competition.serving.model_card import model_card, score_sentence
@@ -147,7 +147,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
 def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
     """The readable ones of the first SAMPLE images of a part: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
-    records = chain.from_iterable(map(fold_records.read_shard, prepared.records(part)))
+    records = chain.from_iterable(map(record_files.read_shard, prepared.records(part)))
     for record in islice(records, SAMPLE):
         with contextlib.suppress(BadImage):
             decode(record.image, bundle.sizes[0], bundle.fit)

@@ -18,7 +18,7 @@ from competition.prepare.adapters.image_files import image_paths, unread_files_n
 from competition.serving.new_images import NewImagePredictor, read_readable_images
 from competition.serving.served_models import select
 from competition.submission.format import FORMULA
-from pipelines.execution.trainer import start_device
+from pipelines.execution.open_trainer import start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job

@@ -17,7 +17,7 @@ from competition.config.redaction import redact
 from competition.config.secrets import known_secrets
 from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
-from competition.input_pipeline.augmentations import augmentation_named
+from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder

@@ -12,7 +12,7 @@ from competition.config.plugins import NO_PLUGINS, activate, active, load_plugin
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.ensemble.view_transforms import get_views
-from competition.input_pipeline.augmentations import augmentation_named
+from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.prepare.adapters import ADAPTERS
 
 METRIC = """

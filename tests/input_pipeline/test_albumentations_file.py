@@ -13,7 +13,7 @@ from test_batches import N
 from competition.config.errors import UserError
 from competition.config.params_file import stated_keys
 from competition.input_pipeline import draws
-from competition.input_pipeline.augmentations import pipeline_of
+from competition.input_pipeline.named_augmentations import pipeline_of
 from competition.prepare.prepared import Prepared
 from competition.workspace.studies import study_subject
 

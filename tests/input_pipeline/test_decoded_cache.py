@@ -15,7 +15,7 @@ from competition.files.image_codec import decode
 from competition.input_pipeline import decoded_cache
 from competition.input_pipeline.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.input_pipeline.decoded_rows import PixelFile, Stream, is_streamed
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.tfrecord_format import Record
 
 N, SIZE = 9, 16
@@ -31,7 +31,7 @@ def shards(tmp_path):
     """Two record files, whose rows are in another order than IDS."""
     order = [*range(N - 1, -1, -1)]
     for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
-        fold_records.write_shard(str(tmp_path / f"{name}.tfrec"), [Record(f"i{n}", n, FILES[n]) for n in selected])
+        record_files.write_shard(str(tmp_path / f"{name}.tfrec"), [Record(f"i{n}", n, FILES[n]) for n in selected])
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
 
 
@@ -144,7 +144,7 @@ def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget
 
 
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
-    fold_records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
+    record_files.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
     for selected in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
             decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]

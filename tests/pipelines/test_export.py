@@ -15,7 +15,7 @@ from stages import Workspace
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.files.image_codec import decode
 from competition.files.manifest import files_intact, read_manifest
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.prepared import load_prepared
 from competition.serving.bundle import load_bundle
 from competition.serving.engines import Engine
@@ -43,7 +43,7 @@ assert not {"competition", "pipelines"} & sys.modules.keys()
 def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes]]:
     """(ids, encoded images) of all test rows."""
     records = load_prepared(workspace.work / "data").records("test")
-    images = [record for file in records for record in fold_records.read_shard(file)]
+    images = [record for file in records for record in record_files.read_shard(file)]
     return np.array([record.id for record in images]), [record.image for record in images]
 
 
@@ -112,7 +112,7 @@ def test_one_member_is_exported_alone_and_a_second_export_is_current(exported: W
 
 def test_every_image_has_a_line_and_the_prediction_of_the_blend_or_of_a_member(workspace: Workspace, tmp_path) -> None:
     folder, out, prepared = tmp_path / "photos", tmp_path / "predictions.csv", load_prepared(workspace.work / "data")
-    records = chain.from_iterable(map(fold_records.read_shard, prepared.records("test")))
+    records = chain.from_iterable(map(record_files.read_shard, prepared.records("test")))
     for number, record in zip(range(40), records):
         place = folder / ("a" if number % 2 else "b") / f"{record.id}.png"
         place.parent.mkdir(exist_ok=True, parents=True)

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from competition.config.errors import UserError
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.adapter_types import SAMPLE, SOLUTION
 from competition.prepare.adapters import ADAPTERS, flowers, plants
 from competition.prepare.tfrecord_format import Record
@@ -59,7 +59,7 @@ def test_the_files_of_an_adapter_are_consistent_and_the_same_seed_makes_them_aga
 def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):
     rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
     assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
-    sizes = [len(list(fold_records.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
+    sizes = [len(list(record_files.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
     assert len(sizes) == 8 and len(set(sizes)) == 8
     pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
     restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
@@ -70,7 +70,7 @@ def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_
     for size in (192, 512):
         for part, label in (("train", 1), ("test", None)):
             path = tmp_path / f"tfrecords-jpeg-{size}x{size}" / part / f"00-{size}x{size}-1.tfrec"
-            fold_records.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
+            record_files.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
     for image_size, expected_id in ((0, "train512"), (192, "train192"), (512, "train512")):
         assert next(iter(flowers.rows(tmp_path, make_settings(image_size=image_size)))).id == expected_id
     with pytest.raises(UserError, match=r"224 was found, expected one of \[192, 512\]"):

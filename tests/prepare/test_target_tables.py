@@ -9,7 +9,7 @@ from builders import competition, params
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
-from competition.prepare.columns import MOST_VALUES, encoded_columns
+from competition.prepare.extra_columns import MOST_VALUES, encoded_columns
 from competition.prepare.targets import check_training
 
 IDS = [f"i{n:02}" for n in range(12)]

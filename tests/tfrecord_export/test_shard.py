@@ -13,7 +13,7 @@ from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_p
 
 from competition.config.errors import UserError
 from competition.files import image_codec as images
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.tfrecord_export.shard import SourceImage, convert_shard, convert_shards, finished_shard, make_shards
 
 
@@ -39,7 +39,7 @@ def test_each_size_gets_one_file_with_kaggles_name_the_rows_in_order_and_the_pix
     names = {size: f"tfrecords-png-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
     assert [*outcome.files] == [*names.values()]
     for size, name in names.items():
-        read = list(fold_records.read_shard(f"{recipe.target}/{name}", labelled=True))
+        read = list(record_files.read_shard(f"{recipe.target}/{name}", labelled=True))
         assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
         for record in read:
             (path,) = photos.glob(f"{record.id}.*")

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from competition.files.image_codec import encode
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters.flowers import label_competition
 from competition.prepare.adapters.flowers import rows as rows
@@ -50,7 +50,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         for number, shard in enumerate(np.split(chosen, cuts)):
             path = raw / FOLDER / part / f"{number:02}-{SIZE}x{SIZE}-{len(shard)}.tfrec"
             labelled = part == "train"
-            fold_records.write_shard(
+            record_files.write_shard(
                 str(path),
                 (Record(ids[n], int(labels[n]) if labelled else None, encode(pictures[n], "png")) for n in shard),
             )

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 from competition.files.image_codec import encode
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.tfrecord_format import Record
 
@@ -46,7 +46,7 @@ def flowers(raw: Path, classes: Mapping[str, int], scale: float, sizes: Sequence
             for photos, size in zip(zip(*pictures, strict=True), sizes, strict=True):
                 path = raw / f"tfrecords-jpeg-{size}x{size}" / part / f"{shard:02}-{size}x{size}-{len(rows)}.tfrec"
                 record_labels = [None if part == "test" else labels[n] for n in rows]
-                fold_records.write_shard(str(path), map(Record, (ids[n] for n in rows), record_labels, photos))
+                record_files.write_shard(str(path), map(Record, (ids[n] for n in rows), record_labels, photos))
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((row_id, 0) for row_id in ids))  # of the last part, test
     _write_solution(raw, zip(ids, labels, strict=True), seed)
 

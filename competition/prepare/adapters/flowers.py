@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.prepare import fold_records
+from competition.prepare import record_files
 from competition.prepare.adapter_types import Competition, Part, Row, Settings, only_predicts
-from competition.prepare.adapters.raw_files import fetch_source
+from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.targets import resolve_metric
 
 # Class -> training images, in the order of the competition's class numbers.
@@ -84,7 +84,7 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
             raise UserError(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
         for shard in shards:
             row_part: Part = "train" if part == "val" and settings.validation == "pool" else part
-            for place, record in enumerate(fold_records.read_shard(str(shard), labelled=part != "test")):
+            for place, record in enumerate(record_files.read_shard(str(shard), labelled=part != "test")):
                 where = shard.relative_to(raw).as_posix()
                 label = -1 if record.label is None else record.label
                 yield Row(record.id, label, row_part, where, place, record.image)

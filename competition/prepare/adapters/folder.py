@@ -16,7 +16,7 @@ from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Row, 
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
 from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
-from competition.prepare.adapters.raw_files import fetch_source
+from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.adapters.tables import write_csv
 
 NO_TEST_NOTE = "there are no test images: cross-validation only, with honest scores and a report but no submission"

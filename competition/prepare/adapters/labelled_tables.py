@@ -14,8 +14,7 @@ from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.image_files import ImageFiles
-from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
-from competition.prepare.adapters.target_tables import (
+from competition.prepare.adapters.label_cells import (
     Labels,
     detect_target,
     read_columns,
@@ -24,6 +23,7 @@ from competition.prepare.adapters.target_tables import (
     read_numbers,
     zeros_and_ones,
 )
+from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition, Row, Settings, only_predicts
 from competition.prepare.adapters.image_files import ImageFiles
-from competition.prepare.adapters.raw_files import fetch_source
+from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.adapters.tables import one_hot_labels, read_csv
 from competition.prepare.targets import resolve_metric
 

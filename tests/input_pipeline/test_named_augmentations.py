@@ -12,11 +12,11 @@ from small_engines import TRAIN, pictures
 from competition.config.errors import UserError
 from competition.config.plugins import Plugins, activate
 from competition.input_pipeline.augment import Augmentation
-from competition.input_pipeline.augmentations import AUGMENTATIONS, is_on_device, on_host
 from competition.input_pipeline.batch_threads import Loading
 from competition.input_pipeline.batches import TrainingBatches, TrainingPlan
 from competition.input_pipeline.draws import epoch_key, generator
 from competition.input_pipeline.mixup import has_device_part
+from competition.input_pipeline.named_augmentations import AUGMENTATIONS, is_on_device, on_host
 from competition.training.device import Device
 from competition.training.device_augmentation import DeviceAugmentation, augmented, augments_on_device
 from competition.training.trainer import augmentation_of

@@ -7,7 +7,7 @@ from data_fixtures import encode_image, row, synthetic_image
 
 from competition.config.errors import UserError
 from competition.files import image_codec as images
-from competition.prepare import fold_records, folds, index, tfrecord_format
+from competition.prepare import folds, index, record_files, tfrecord_format
 from competition.prepare.tfrecord_format import Record
 
 
@@ -40,7 +40,7 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(tmp_path, name):
     (damage, message), shard = DAMAGED[name], tmp_path / "00-32x32-5.tfrec"
-    fold_records.write_shard(str(shard), [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in range(5)])
+    record_files.write_shard(str(shard), [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in range(5)])
     data = shard.read_bytes()
     records = tfrecord_format.read_records(io.BytesIO(data), shard.name)
     ends = [offset + len(one) + tfrecord_format.TAIL for offset, one in records]
@@ -48,7 +48,7 @@ def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(tmp_path, n
     if damage:
         shard.write_bytes(damage(data, ends))
     with pytest.raises(UserError, match=message):
-        list(fold_records.read_shard(str(shard), labelled=True))
+        list(record_files.read_shard(str(shard), labelled=True))
 
 
 @pytest.fixture
@@ -66,20 +66,20 @@ def prepared():
 
 def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, tmp_path):
     rows, index_table = prepared
-    names = fold_records.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
+    names = record_files.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
     assert sorted(names) == sorted(p.name for p in tmp_path.iterdir())
     assert len([name for name in names if name.startswith("fold0-")]) > 1
     part = np.where(index_table["part"] == "train", "fold" + index_table["fold"].astype(str), index_table["part"])
     for prefix in ("fold0", "fold1", "fold2", "test", "external"):
         files = [str(tmp_path / name) for name in names if name.startswith(f"{prefix}-")]
         expected = index_table.loc[part == prefix, ["id", "label"]]
-        records = [record for file in files for record in fold_records.read_shard(file)]
+        records = [record for file in files for record in record_files.read_shard(file)]
         assert [[record.id, record.label] for record in records] == expected.to_numpy().tolist()
     assert sum(int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
     # An unreadable test image becomes grey; rows dropped from the index are not written.
     kept = index_table[index_table["id"] != "i3"].reset_index(drop=True)
-    names = fold_records.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
-    records = [record for name in names for record in fold_records.read_shard(str(tmp_path / "kept" / name))]
+    names = record_files.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
+    records = [record for name in names for record in record_files.read_shard(str(tmp_path / "kept" / name))]
     read = {record.id: record.image for record in records}
     assert read.keys() == set(kept["id"])
     assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
@@ -94,7 +94,7 @@ def test_an_image_that_changed_or_is_missing_is_an_error(prepared, tmp_path):
         ([*before, *after], "1 image of the index missing in raw/"),
     ):
         with pytest.raises(UserError, match=message):
-            fold_records.write(given, index_table, str(tmp_path), shard_bytes=10**6)
+            record_files.write(given, index_table, str(tmp_path), shard_bytes=10**6)
     assert not list(tmp_path.glob("test-*.partial"))
 
 
@@ -110,7 +110,7 @@ def test_tensorflow_writes_the_same_bytes(tmp_path, label):
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     with tf.io.TFRecordWriter(str(tmp_path / "tensorflow")) as writer:
         writer.write(example.SerializeToString(deterministic=True))
-    fold_records.write_shard(str(tmp_path / "ours"), [Record("an id", label, values["image"])])
+    record_files.write_shard(str(tmp_path / "ours"), [Record("an id", label, values["image"])])
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "tensorflow").read_bytes()
 
 
@@ -126,6 +126,6 @@ def test_without_google_crc32c_the_checksums_are_the_same():
 def test_unusual_ids_are_never_used_as_paths(tmp_path):
     ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
     path = tmp_path / "in" / "a-7.tfrec"
-    fold_records.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
-    assert [record.id for record in fold_records.read_shard(str(path), labelled=False)] == ids
+    record_files.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
+    assert [record.id for record in record_files.read_shard(str(path), labelled=False)] == ids
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]

@@ -13,7 +13,7 @@ from competition.config.errors import MissingWeights, UserError, counted, first_
 from competition.config.params import Member
 from competition.ensemble.predictions import ViewPredictions
 from competition.input_pipeline.decoded_cache import CacheBudget
-from competition.prepare.columns import encoded_columns
+from competition.prepare.extra_columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
