@@ -35,7 +35,7 @@ class ViewCache:
     """One member's views and labels, and what fits on overlapping sets of rows share: N numbers per view or temperature.
 
     The log loss of a row at a temperature, its normaliser and the probability of its true class do not depend on the set of
-    rows. The probabilities themselves are never all in memory as float32.
+    rows. For a likelihood of classes the probabilities themselves are never all in memory as float32.
     """
 
     def __init__(self, predictions: ViewPredictions, labels: np.ndarray) -> None:
@@ -108,7 +108,7 @@ def fit_policy(views: ViewCache, rows: np.ndarray, metric: Metric, settings: Pol
         return dict.fromkeys(names, 1.0 / len(names))
     if len(names) == 1:
         return {IDENTITY: 1.0}
-    search = _search(views, names, rows, metric, settings)
+    search = greedy_inputs(views, names, rows, metric, settings)
     picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, search.mixing)
     weights = np.bincount(picks, minlength=len(names)) / len(picks)
     if not _is_gain(search, weights, settings):
@@ -117,7 +117,7 @@ def fit_policy(views: ViewCache, rows: np.ndarray, metric: Metric, settings: Pol
 
 
 @dataclass(frozen=True)
-class _Search:
+class GreedyInputs:
     """Inputs of a greedy search.  values: (V, n, C), the identity view first.  labels: (n,) int, or as of the metric.
 
     For the likelihood of classes C is 1: only the probability of the true class counts.
@@ -129,13 +129,15 @@ class _Search:
     mixing: str
 
 
-def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric, settings: Policy) -> _Search:
-    # The likelihood of a regression without a variance is its squared error.
+def greedy_inputs(
+    views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric, settings: Policy
+) -> GreedyInputs:
+    # A regression predicts no probabilities, so its metric is the objective.
     by_likelihood = settings.objective == "log_likelihood" and metric.target != "regression"
     if by_likelihood and metric.target == "single":
         step = views.temperature_step(np.isin(np.arange(len(views.labels)), rows))
         true_probs = np.stack([views.true_probs(name, step)[rows] for name in names])
-        return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"], "average")
+        return GreedyInputs(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"], "average")
     values, labels = np.stack([views.predictions.view(name, rows) for name in names]), views.labels[rows]
     if by_likelihood:
         odds = log_odds(values)
@@ -147,10 +149,10 @@ def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric
         step = best_step(losses)
         values = from_log_odds(odds / np.float32(STEP_RATIO**step)) if step else values
         metric = METRICS["multilabel_log_loss"]
-    return _Search(values, labels, metric, MEAN_OF[metric.target])
+    return GreedyInputs(values, labels, metric, MEAN_OF[metric.target])
 
 
-def _is_gain(search: _Search, weights: np.ndarray, settings: Policy) -> bool:
+def _is_gain(search: GreedyInputs, weights: np.ndarray, settings: Policy) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
     labels, metric = search.labels, search.metric
     identity, mixed = (mix(search.values, each, search.mixing) for each in (np.eye(len(weights))[0], weights))
@@ -171,7 +173,7 @@ def best_step(losses: Callable[[Sequence[int]], np.ndarray]) -> int:
     """
     loss_at: dict[int, float] = {}
     best = 0
-    for stride, radius in zip(STRIDES, (2 * LAST_STEP, *STRIDES[:-1]), strict=True):
+    for stride, radius in zip(STRIDES, (LAST_STEP, *STRIDES[:-1]), strict=True):
         neighbours = range(best - radius // stride * stride, best + radius + 1, stride)
         steps = [step for step in neighbours if abs(step) <= LAST_STEP and step not in loss_at]
         loss_at |= dict(zip(steps, losses(steps).tolist(), strict=True))

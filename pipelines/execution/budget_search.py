@@ -148,7 +148,7 @@ def write_file(search: Search) -> None:
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [
         f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result.",
-        "The time of each member is what the last call spent on it; networks share their features.",
+        f"Beside each member: the mean of its folds' {metric}, and what the last call spent on it; networks share their features.",
     ]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
     write_text(
@@ -162,9 +162,13 @@ def summary(search: Search) -> list[str]:
     for trial in search.trials:
         score = ""
         if trial.score is not None:  # with the mark of rows that chose hyperparameters, as in the tables of runs
-            run = runs_of(job_of(search, [trial.name]).workspace, trial.name)[0]
-            score = f"{trial.score:.4f}{TUNED * bool(run.depends['tuned_folds'])}"
+            score = f"{trial.score:.4f}"
+            if trial.name in search.members:  # not given up since
+                run = runs_of(job_of(search, [trial.name]).workspace, trial.name)[0]
+                score += TUNED * bool(run.depends["tuned_folds"])
         rows.append((trial.name, duration(trial.seconds), score, trial.verdict))
+    other_seconds = search.clock.spent - sum(trial.seconds for trial in search.trials)
+    rows.append(("start, and looks at the networks", duration(max(other_seconds, 0.0)), "", ""))
     columns = ("candidate", "spent", f"mean of the folds' {search.job.prepared.competition.metric}", "")
     marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
     more = max(search.left, 0.0) + search.clock.seconds

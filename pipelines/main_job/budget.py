@@ -1,9 +1,10 @@
 """Train within a stated time the members that promise most, and write them to an ordinary parameter file.
 
 The features of networks are computed once each, the cheapest network first, then the best expected; heads are fitted to them;
-networks are fine-tuned with what is left. Costs and the order of the portfolio decide what is made, never a score on held-out rows:
-every member enters the blend, whose weights are fitted and scored as always, so the honest score rests on all rows. A member is trained
-and predicted completely before the file names it, so that `make predict HOURS=...` writes a submission at any moment.
+networks are fine-tuned with what is left. Costs, the order of the portfolio and losses on inner training rows decide what is made, never
+a score on held-out rows: every member enters the blend, whose weights are fitted and scored as always, so the honest score rests on all
+rows. A member is trained and predicted completely before the file names it, so that `make predict HOURS=...` writes a submission at any
+moment.
 """
 
 import time
@@ -19,6 +20,7 @@ from competition.config.params import Member
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
+from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.settings import chain_settings
 from competition.preflight.planning import duration
 from competition.prepare.adapter_types import needs_a_label
@@ -56,7 +58,7 @@ from pipelines.execution.open_trainer import WantedFeatures, engine_of, start_de
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Job
 
-# A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
+# Kind -> (factor, more): a head takes about as long as a linear one on factor x F + more features (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
 HEAD_SHARE = 0.1  # of the time that is left: a head that takes more waits until networks were fine-tuned
 
@@ -67,7 +69,10 @@ def run(job: Job) -> None:
     if hosts.are_expected():
         raise UserError("HOURS=: a budget needs one host, and several are expected; train without HOURS")
     offered = offered_networks(job.params)
-    search = Search(job, clock, start_device(job), job.params.predict.views[:MOST_VIEWS])
+    views = dict.fromkeys(
+        (IDENTITY, *job.params.predict.views)
+    )  # identity first, because views are given up from the end
+    search = Search(job, clock, start_device(job), tuple(views)[:MOST_VIEWS])
     if job.options.cluster:
         search.machines = machines_of_cluster(job, search.device)
     job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
@@ -129,7 +134,7 @@ def compute_features(search: Search, network: Network, first_heads: float | None
     """Compute the missing features of a network, view after view, and raise DoesNotFit as soon as the time does not suffice.
 
     Until a second member is complete, the views but the first can be given up: then a network fits if its first view does.
-    first_heads: of the first network, which is computed under one view in any case, the seconds of its heads.
+    first_heads: seconds of the heads of the first network, whose first view is computed in any case; None = another network.
     """
     job, parts = search.job, (*training_parts(network.member), "test")
     if not has_missing_features(search, network):
@@ -137,19 +142,24 @@ def compute_features(search: Search, network: Network, first_heads: float | None
     count, engine = sum(len(job.prepared.part(part)) for part in parts), engine_for(search, network)
     del search.engines[network.name]
     heads = head_needs(search, network, "linear") if first_heads is None else first_heads
-    is_flexible = len(search.complete) <= 1
+    columns = [search.widths.get(name.removesuffix("-linear"), 1_000) for name in search.complete[:1]]
+    first = search.column_seconds * sum(columns)  # seconds of the heads of the first member
+    can_give_up_views = len(search.complete) <= 1
     pace, started, views = Pace(), time.monotonic(), search.views
 
     def check(images_to_fit: int, before: int, done: int, _: int) -> None:
         pace.add(before + done)
         # Without the other views the first member is made again.
-        again = heads if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
+        again = first if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
         needs = pace.seconds_to(images_to_fit) + heads + again
         if images_to_fit and (search.left < 0 or needs > search.left):
             raise DoesNotFit(needs)
 
     for number, view in enumerate(views):
-        to_fit = 0 if first_heads is not None and not number else count * (number + 1 if is_flexible else len(views))
+        is_certain = first_heads is not None and number == 0
+        to_fit = (
+            0 if is_certain else count * (number + 1 if can_give_up_views else len(views))
+        )  # images; 0 = not checked
         before = number * count  # images of all views and parts so far
         try:
             for part in parts:
@@ -158,7 +168,7 @@ def compute_features(search: Search, network: Network, first_heads: float | None
                 before += len(job.prepared.part(part))
         except DoesNotFit:
             search.each[network.name] = pace.each
-            if not (is_flexible and number) or (search.complete and search.left < 2 * heads):
+            if not can_give_up_views or number == 0 or (search.complete and search.left < heads + first):
                 raise
             give_up_views(search, network)
             break
@@ -222,7 +232,8 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
 def make_heads(search: Search, networks: Sequence[Network]) -> list[tuple[str, Member, float]]:
     """Other heads on the stored features, and return those that wait, with their seconds.
 
-    Those of networks other than the preferred one wait, and those that take too much of the time that is left.
+    Those of networks other than the preferred one wait (of none, if the folds prefer none), and those that take too much of the
+    time that is left.
     """
     late, preferred = [], preferred_network(search, networks)
     for kind in ("rbf", "mlp"):

@@ -33,7 +33,7 @@ extends: {ROOT}/tests/small.yaml
 budget: {{portfolio: FOLDER/portfolio.yaml}}
 members:
   unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
-predict: {{batch: 100, views: [identity, shift_up, shift_left]}}
+predict: {{batch: 100, views: [shift_up, shift_left, identity]}}
 """
 CANDIDATE = "  - {{name: {}, cost: {}, source: a test, member: {{architecture: cnn, image_size: {}, alpha: {}, weights: none}}}}"
 SMALL, MIDDLE = CANDIDATE.format("small", 1, 16, 0.25), CANDIDATE.format("middle", 2, 16, 0.5)
@@ -168,9 +168,10 @@ def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_
     plain = replace(search.job.params.members["unused"], head=None)
     search.members.update(plain=plain, tuned=replace(plain, tuned_folds=(0,)))
     search.trials += [Trial(name, 1.0, 0.9, "kept") for name in search.members]
+    search.trials.append(Trial("given-up", 1.0, 0.8, "kept"))  # its time ran out when it was made again for fewer views
     lines = [line.split() for line in summary(search)]
-    assert [line[3:] for line in lines[1:3]] == [["0.9000", "kept"], ["0.9000", "†", "kept"]]
-    assert lines[3] == f"budget: {TUNED_NOTE}".split()
+    assert [line[3:] for line in lines[1:4]] == [["0.9000", "kept"], ["0.9000", "†", "kept"], ["0.8000", "kept"]]
+    assert lines[4][:2] == ["start,", "and"] and lines[5] == f"budget: {TUNED_NOTE}".split()
 
 
 def test_views_are_given_up_if_a_second_network_fits_instead(prepared: Workspace, monkeypatch) -> None:
