@@ -74,6 +74,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
 def worth_tables(scores: Scores) -> list[Table]:
     """[what each member adds to the blend], [] with a single one."""
     diversity, metric = scores["diversity"], metric_named(scores["metric"])
+    similarity = {"multi": "share of equal labels", "regression": "correlation of the values"}  # see ensemble.compare
     names = diversity["names"]
     if len(names) < 2:
         return []
@@ -85,7 +86,7 @@ def worth_tables(scores: Scores) -> list[Table]:
         rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
         "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
-        "member. Under each name: share of rows with "
-        "the same most probable class. Two identical members have 1.000, and one is worth nothing."
+        f"member. Under each name: {similarity.get(metric.target, 'share of rows with the same most probable class')}. "
+        "Two identical members have 1.000, and one is worth nothing."
     )
     return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]

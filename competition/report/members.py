@@ -90,12 +90,12 @@ def members_section(
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    curves = []
+    curves: list[Block] = []
     for title, models in unfinished.items():
         for model in models:
             done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
             name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
-            curves.append(curve_charts(name, [model], metric))
+            curves += curve_charts(name, [model], metric)
     if not models_of and not curves:
         return None
     blocks: list[Block] = []
@@ -107,8 +107,10 @@ def members_section(
     missing = {name: folds - len(models_of.get(name, [])) for name in runs}
     if incomplete := [f"{name} ({count})" for name, count in missing.items() if count]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    curves += [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
-    blocks += [Text([CURVES_NOTE], name="Learning curves"), *curves]
+    for name, models in list(models_of.items())[:MAX_CURVES]:
+        curves += curve_charts(name, models, metric)
+    if curves:
+        blocks += [Text([CURVES_NOTE], name="Learning curves"), *curves]
     sources = "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train"
     return Section("members", "Members", sources, blocks)
 
@@ -144,12 +146,15 @@ def scores_table(
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
 
 
-def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block:
-    """Training of a member over the epochs: losses in one picture, the metric in another; all folds together."""
+def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[Charts]:
+    """Training of a member over the epochs: losses in one picture, the metric in another; all folds together.
+
+    [] of a head, or of a single epoch.
+    """
     histories = [model.history for model in models]
     scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))
     if len(scores) < 2:
-        return Text(["There is no curve of a head, or of a single epoch."], name=name)
+        return []
     has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
     mark = overfit.best if overfit is not None and overfit.is_clear else None
@@ -171,7 +176,7 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block
     )
     if has_losses or has_scores:
         note = overfitting_text(overfit)
-    return Charts(drawings, note, name)
+    return [Charts(drawings, note, name)]
 
 
 def overfitting_text(start: Overfitting | None) -> str:

@@ -102,7 +102,8 @@ def round_values(ends: Ends, count: int) -> np.ndarray:
     length = ends[1] - ends[0]
     power = 10.0 ** np.floor(np.log10(length / count))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power * (count + 1) >= length)
-    return step * np.arange(np.ceil(ends[0] / step - 1e-9), np.floor(ends[1] / step + 1e-9) + 1)
+    values = step * np.arange(np.ceil(ends[0] / step - 1e-9), np.floor(ends[1] / step + 1e-9) + 1)
+    return values + 0.0  # -0.0 becomes 0.0, which is written without a sign
 
 
 def axis_ends(values: Sequence[float], limits: Ends = (-inf, inf)) -> Ends:

@@ -16,6 +16,7 @@ from competition.report.charts import Point, confusion_chart, legend, score_char
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, Figure, Head, Image, PointMap, Section, Sheet, SideBySide, Table, Text, Tile
 from competition.report.row_map import map_chart
+from competition.report.svg import round_values
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
@@ -53,6 +54,10 @@ def test_texts_of_users_are_shown_unchanged() -> None:
     assert html.unescape(shown).count(EVIL) >= 20
 
 
+def test_an_axis_through_zero_says_0_and_not_minus_0() -> None:
+    assert list(map(str, round_values((-0.05, 1.0), 5))) == ["0.0", "0.2", "0.4", "0.6000000000000001", "0.8", "1.0"]
+
+
 def test_commands_between_backticks_and_beside_titles_are_completed() -> None:
     sections = [Section("key", "Title", "<file> · make tune", [Text(["make tune, `make train`"])])]
     completed = report.render(HEAD, sections, complete=lambda text: f"{text} PARAMS='a.yaml'")
@@ -77,7 +82,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Section("errors", "Errors", "f", [Sheet(tiles)]),
     ]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report.render(HEAD, sections), encoding="utf-8")
+    long_command = f"make report PARAMS=/{'long' * 30}.yaml"
+    path.write_text(report.render(HEAD, sections, complete=lambda text: long_command), encoding="utf-8")
     return path
 
 

@@ -119,6 +119,9 @@ def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> N
     diversity = {"names": ["cnn", "small"], "score": [-0.25, -0.5], "worth": [0.1, None], **tables}
     (table,) = worth_tables(SCORES | {"metric": "log_loss", "diversity": diversity})
     assert [cells[1:3] for cells in table.rows] == [["0.2500", "+0.1000"], ["0.5000", "–"]]
+    assert "share of rows with the same most probable class" in table.note
+    (table,) = worth_tables(SCORES | {"metric": "rmse", "diversity": diversity})
+    assert "correlation of the values" in table.note
 
 
 GAIN = DIFFERENCE | {"value": 0.8, "error": 0.01, "low": 0.78, "high": 0.82}
