@@ -3,6 +3,7 @@
 import base64
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +83,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Section("errors", "Errors", "f", [Sheet(tiles)]),
     ]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    long_command = f"make report PARAMS=/{'long' * 30}.yaml"
-    path.write_text(report.render(HEAD, sections, complete=lambda text: long_command), encoding="utf-8")
+    head = replace(HEAD, footer=f"Made by `make report PARAMS=/{'long' * 30}.yaml`")
+    path.write_text(report.render(head, sections), encoding="utf-8")
     return path
 
 
