@@ -42,7 +42,7 @@ predict: {{views: [{views}]}}
 
 
 def write_data(data: Path, rows: int, test: int, classes: int) -> None:
-    """data/: competition.json, index.csv and the sample of a prepared competition."""
+    """data/ of a prepared competition, without images."""
     data.mkdir(parents=True)
     names = tuple(f"class {n:03}" for n in range(classes))
     values = tuple(map(str, range(classes)))
@@ -71,6 +71,16 @@ def write_data(data: Path, rows: int, test: int, classes: int) -> None:
     index[list(COLUMNS)].to_csv(data / "index.csv", index=False)
     sample = index.loc[~is_train, ["id"]].assign(label="0")
     sample.to_csv(data / "sample_submission.csv", index=False)
+    headers = {"series.csv": "series,id,label,nearest,distance", "shift.csv": "id,part,odds"}  # nothing was found
+    headers |= {
+        "duplicates.csv": "a,b,exact,bits,pixels",
+        "conflicts.csv": "group,id,label",
+        "unreadable.csv": "id,part,shard,problem",
+    }
+    headers |= {"leaks.csv": "kind,id,match,label,exact", "external_removed.csv": "id,label,meets"}
+    for name, header in headers.items():
+        (data / name).write_text(f"{header}\n")
+    (data / "shift.json").write_text("{}")
     write_manifest(data / "manifest.json", {}, [data / "index.csv"], {}, {})
 
 
