@@ -6,6 +6,7 @@ Files are written under a temporary name in the same folder, flushed to disk and
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from competition.config.faults import fault_point
 
 T = TypeVar("T")
 CHUNK = 1 << 18  # bytes
+DIGEST = r"\b([0-9a-f]{12})[0-9a-f]{52}\b"  # its first digits are enough for a reader
 
 
 @dataclass(frozen=True)
@@ -198,15 +200,15 @@ def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> lis
     changes = []
     for key in {**before, **after}:
         values = [tree.get(key, "absent") for tree in (before, after)]
-        if values[0] != values[1]:  # a digest is shown by its first digits
-            old, new = (text[:12] if len(text) == 64 else text[:60] for text in map(str, values))
+        if values[0] != values[1]:
+            old, new = (re.sub(DIGEST, r"\1", str(value))[:60] for value in values)
             changes.append(f"{key}: {old} -> {new}")
     return changes
 
 
 def flattened(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value of nested mappings.  prefix: of the keys."""
-    if not isinstance(tree, Mapping):
+    """Dotted key -> value of nested mappings, an empty one being a value.  prefix: of the keys."""
+    if not isinstance(tree, Mapping) or not tree:
         return {prefix: tree}
     return {
         key: value

@@ -128,7 +128,8 @@ def hub_handle(weights: str) -> str:
     """The Kaggle model of `hub:NAME`, e.g. keras/vit/keras/vit_base_patch16_224_imagenet/4."""
     presets, name = _keras_hub(weights).models.Backbone.presets, weights.removeprefix(HUB)
     if name not in presets:
-        hint = f"{did_you_mean(name, presets)}; keras.io/keras_hub/presets lists them"
+        by_name = f"{did_you_mean(name, presets)}; keras.io/keras_hub/presets lists them"
+        hint = f"; state this folder without {HUB}" if Path(name).exists() else by_name
         raise UserError(f"weights {weights!r}: KerasHub has no such preset{hint}")
     return str(presets[name]["kaggle_handle"]).removeprefix("kaggle://")
 

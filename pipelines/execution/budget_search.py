@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from competition.training.features import FeatureEngine
 
 NO_TIME = "no time was left to measure it"
+STOPPED = "stopped: the time was up"  # nobody knows how much longer it would have taken
 START_SECONDS = 3.0  # of predict and blend beside fitting the blend
 
 
@@ -173,7 +174,7 @@ def summary(search: Search) -> list[str]:
     marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
     more = max(search.left, 0.0) + search.clock.seconds
     next_ones = [one for one in search.trials if 0 < one.needs <= more]
-    unmeasured = [one.name for one in search.trials if one.verdict == NO_TIME]
+    unmeasured = [one.name for one in search.trials if one.verdict in (NO_TIME, STOPPED)]
     twice = "; ".join(
         [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]
     )

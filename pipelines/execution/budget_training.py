@@ -29,7 +29,7 @@ from competition.prepare.targets import check_training
 from competition.workspace.dependencies import fold_manifest_path, incomplete_folds
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import held_out_score
-from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, skip, write_file
+from pipelines.execution.budget_search import STOPPED, Search, TimeIsUp, Trial, job_of, skip, write_file
 from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
@@ -251,7 +251,7 @@ def make_member(search: Search, name: str, member: Member, started: float | None
     try:
         trial.score = complete(search, name, search.stop_in_time)
     except TimeIsUp:
-        trial.verdict, trial.needs = "stopped: the time was up", max(needs, time.monotonic() - started)
+        trial.verdict = STOPPED
         del search.members[name]
     trial.seconds = time.monotonic() - started
     search.trials.append(trial)

@@ -237,7 +237,11 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
         params = load(tmp_path, TEXT, f"{big} members.big.alpha=1.0 members.big.weights=none {train}")
         assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
         assert params.members["big"].train.epochs == epochs
-    assert "a new member needs architecture, image_size, alpha and weights" in user_error(tmp_path, TEXT, big)
+    lacking = user_error(tmp_path, TEXT, "members.smal.weights=none")
+    assert lacking.startswith(
+        "SET members.smal.architecture: missing; a new member needs architecture, image_size, alpha and weights"
+    )
+    assert lacking.endswith("did you mean 'small'?")
 
 
 @pytest.mark.parametrize("value", ["null", "[1]", "{a: 1}"])

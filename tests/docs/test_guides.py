@@ -81,7 +81,7 @@ def test_the_commands_of_the_tutorial_run_as_they_are_written(workspace: Workspa
 
 # Instead of a MobileNet with weights that are downloaded; one epoch.
 SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3"
-for name in ("mobilenet", "linear", "rbf"):
+for name in ("linear", "rbf"):
     SMALL += f" members.{name}.architecture=cnn members.{name}.image_size=16 members.{name}.alpha=0.25 members.{name}.weights=none"
 
 

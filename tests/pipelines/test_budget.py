@@ -206,6 +206,7 @@ def test_a_report_with_the_hours_is_of_the_budget_and_without_them_a_command_nam
 
 def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
     params, index = load_params(ROOT / "recipes" / "own-images.yaml"), pd.DataFrame(index=range(200))
+    params = replace(params, members={"mine": replace(params.members["linear"], head=None)})
     competition = SimpleNamespace(targets=SimpleNamespace(kind="single"))
     prepared = SimpleNamespace(part=lambda _: index, competition=competition)
     device = SimpleNamespace(backend="jax")
@@ -213,7 +214,7 @@ def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
     for candidate in candidates_to_train(search, []):
         train_if_it_fits(search, candidate)
     (trial,) = search.trials
-    assert trial.name == "mobilenet" and "left out: frozen features score better on few training rows" in trial.verdict
+    assert trial.name == "mine" and "left out: frozen features score better on few training rows" in trial.verdict
 
 
 def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
@@ -316,14 +317,15 @@ def test_a_line_that_is_no_network_is_refused_and_every_network_has_a_name_of_it
     (one,) = portfolio.networks_of(params, [Network("net", network, 1.0)])
     assert one.name == "net-portfolio"  # it is no member's name with the ending of a candidate
     params = load_params(ROOT / "recipes" / "own-images.yaml")
-    others = {"b": replace(params.members["linear"], alpha=0.5)}
+    linear = params.members["linear"]
+    others = {"mobilenet": replace(linear, head=None, image_size=128), "b": replace(linear, alpha=0.5)}
     networks = portfolio.networks_of(replace(params, members={**params.members, **others}), [])
     assert [one.name for one in networks] == ["mobilenet-224", "mobilenet", "mobilenet-224-2"]
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "regression"])
 def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow(kind: TargetKind) -> None:
-    member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["mobilenet"], weights="imagenet")
+    member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["linear"], head=None)
     network = Network("net", member, 1.0)
     few, many = (portfolio.fine_tuned(network, rows, kind, Weakness()).train for rows in (1_000, 30_000))
     weak, weaker = (portfolio.fine_tuned(network, 1_000, kind, Weakness(0.5, most)).train for most in (0.7, 0.9))
@@ -349,7 +351,7 @@ def test_no_training_step_is_measured_whose_compilation_does_not_fit(
     search.each["net"], search.compile_seconds["net"] = 1e-9, 10.0
     search.complete.append("net-linear")
     monkeypatch.setattr(budget_training, "train_epochs_that_fit", lambda *_: search.trials.append("measured"))
-    network = Network("net", params.members["mobilenet"], 1.0)
+    network = Network("net", replace(params.members["linear"], head=None), 1.0)
     train_if_it_fits(search, Candidate("net-tuned", network.member, 1, network))
     assert (search.trials == ["measured"]) == is_measured and len(search.trials) == 1
 

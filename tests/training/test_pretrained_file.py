@@ -179,6 +179,7 @@ def test_a_preset_is_named_and_taken_from_the_cache_of_kagglehub(hub, preset, tm
     ("name", "message"),
     [
         ("vit_base_patch16_224_imagenet12k", "no such preset; did you mean 'vit_base_patch16_224_imagenet21k'"),
+        (str(Path(__file__).parent), "no such preset; state this folder without hub:"),
         ("dinov2_base", r"Kaggle model keras/dinov2/keras/dinov2_base/\d+ cannot be had \(.+\); on Kaggle attach it"),
     ],
 )

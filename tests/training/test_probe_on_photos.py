@@ -48,7 +48,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     images = drawn_photos(real_data / "flowers102_128.zip", per_class, classes)
     weights = str(real_data / "weights" / "mobilenet_1.0_224_notop.weights.h5")
     params = load_params(RECIPE)
-    member = replace(params.members["mobilenet"], weights=weights)
+    member = replace(params.members["linear"], head=None, image_size=128, weights=weights)
     trainer = NetworkTrainer(FoldRows(member, images, classes), "accuracy", open_device(params.device), 64)
     held_out = np.flatnonzero(images.folds == 0)
 
