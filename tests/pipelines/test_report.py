@@ -225,6 +225,9 @@ def test_scores_stand_beside_the_trivial_baseline_and_a_result_that_is_not_bette
     verbs = ("list_blends", "runs", "submit", "submissions")
     shown = [re.search(beside, workspace.here(verb)) for verb in verbs]
     assert all(shown) and len({one[1] for one in shown}) == 1, shown  # of all training rows
+    current, changed = workspace.here("list_blends"), workspace.here("list_blends", sets="honest.blocks=2")
+    assert "list-blends: current" in current and "list-blends: made again (honest.blocks: " in changed
+    assert re.search(beside, current) and "\n  blend method " in current
     assert re.search(beside, workspace.here("grade"))
     (file,) = workspace.submissions.glob("*.csv")
     head, *rows = file.read_text().splitlines()
