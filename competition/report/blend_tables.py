@@ -85,8 +85,9 @@ def worth_tables(scores: Scores) -> list[Table]:
         alone = f"{metric.display(diversity['score'][n]):.4f}"
         rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
-        "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
-        f"member. Under each name: {similarity.get(metric.target, 'share of rows with the same most probable class')}. "
+        "Alone and worth: on the rows everything was chosen on, so both are optimistic, and an honest score above them is "
+        "chance; worth is what the blend loses without the member. Under each name: "
+        f"{similarity.get(metric.target, 'share of rows with the same most probable class')}. "
         "Two identical members have 1.000, and one is worth nothing."
     )
     return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]

@@ -116,7 +116,7 @@ def classes_section(rows: HonestRows, prepared: Prepared) -> Section:
         many = " above 1" if len(names) > FEW_CLASSES else ""
         note = (
             "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange: wrong rows, with their number"
-            f"{many}; the darker, the larger the share of the class."
+            f"{many}; the stronger the colour, the larger the share of the class."
         )
         blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(names) > WORST:

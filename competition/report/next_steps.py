@@ -70,12 +70,12 @@ def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metri
         if start is not None and start.is_clear:
             what, how = (
                 f"{name} overfits after epoch {start.best}",
-                f"train.epochs={start.best}, or more augmentation or dropout",
+                f'make train predict SET="train.epochs={start.best}", or more augmentation or dropout',
             )
             steps.append(Step(what, how, None, "by the held-out loss"))
         elif last.mean() > 2 * error > 0:
             basis = f"since epoch {scored[-2] + 1} it still gained {last.mean():+.4f} ± {error:.4f} (over folds), of its held-out mean"
-            how = f"train.epochs={round(len(scores) * 1.5)}"
+            how = f'make train predict SET="train.epochs={round(len(scores) * 1.5)}"'
             steps.append(Step(f"train {name} longer", how, float(last.mean()), basis))
     return steps
 

@@ -89,7 +89,7 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
         tuned_folds.update(tuned)
         trivial = np.array([trivial_score_of_folds(prepared, [fold])[1] for fold in folds])
         unbeaten = int((sign * scores <= sign * trivial).sum())
-        beside = f"; the trivial baseline's is {trivial.mean():.4f}"
+        beside = f"; the trivial baseline's is {trivial.mean():.4f} on the same fold{'s' * (len(folds) > 1)}"
         beside += f", NOT BEATEN in {unbeaten} of {counted(len(folds), 'fold')}" if unbeaten else ""
         # The spread over folds, not a standard error: folds share their training rows.
         facts = [f"from {scores.min():.4f} to {scores.max():.4f}"] if len(folds) > 1 else []
