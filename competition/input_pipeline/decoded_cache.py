@@ -84,6 +84,8 @@ def decode_images(images: RecordedImages, size: int, fit: Fit, budget: CacheBudg
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
     """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
+    if not any(folder.glob(f"{size}-*.npy")):  # the digest of all ids takes longer
+        return None
     return _open_cached(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
 
 
