@@ -101,7 +101,7 @@ def run(job: Job) -> None:
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
-    ledger.confirm_entry(job.submissions / "ledger.jsonl", scores)
+    ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
     job.echo(*(f"blend: {note}" for note in scores.get("notes", ())))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
