@@ -8,7 +8,6 @@ from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
-from competition.prepare.adapter_types import needs_a_label
 from competition.report.terminal import gain, seeds_line, with_error
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.scores import seed_spreads
@@ -22,7 +21,7 @@ def run(job: Job) -> None:
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     inputs = load_predictions(job.workspace, sources)
     competition = prepared.competition
-    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
+    settings, honest = chain_settings(params, competition.metric, competition.needs_a_label), params.honest
     metric = metric_named(settings.metric)
     job.echo(
         f"list-blends: {counted(len(inputs.ids), 'out-of-fold row')}, {counted(len(inputs.oof), 'member')}; "
