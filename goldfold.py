@@ -180,7 +180,8 @@ class Project:
             ids, probs = predictions.ids, predictions.view(view or IDENTITY)
             decided = default_labels(probs, self._prepared.competition.targets.kind)
         targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
-        facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": self._prepared.competition.written(targets)}
+        labels = self._prepared.competition.as_table_values(targets)
+        facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": labels}
         return self._table(pd.Index(ids, name="id"), facts, decided, probs)
 
     def scores(self) -> pd.DataFrame:
@@ -274,7 +275,8 @@ class Project:
         A column whose name is a class is called row_...
         """
         competition = self._prepared.competition
-        facts = facts if competition.target == "regression" else {**facts, "class": competition.written(decided)}
+        if competition.target != "regression":
+            facts = {**facts, "class": competition.as_table_values(decided)}
         named = {free_name(name, self.classes): values for name, values in facts.items()}
         return pd.concat(
             [pd.DataFrame(named, index=index), pd.DataFrame(probs, index=index, columns=list(self.classes))], axis=1

@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import UserError, counted, first_few
@@ -18,12 +17,8 @@ from competition.files.manifest import changed_keys
 from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
-# Fields of Competition that competition.json lacks where they have their defaults.
-TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")
-SAMPLE, SOLUTION = (
-    "sample_submission.csv",
-    "private/solution.csv",
-)  # of the raw files; the second for `make grade` alone
+# Names in the folder of raw files; the second is read by `make grade` alone.
+SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 
@@ -48,10 +43,14 @@ class Settings(CompetitionParams):
         return {key: value for key, value in asdict(replace(self, metric="")).items() if key not in unused}
 
     def of_data(self) -> "Settings":
-        """The settings that the prepared data depend on: of the metric, only the target that it implies."""
+        """The settings that the prepared data depend on.
+
+        Of the metric that is only the target which it implies, and the form of a multi-label submission. So one metric stands
+        for all that imply the same, and data are not prepared again when the metric changes to one of these.
+        """
         target = None if self.target else target_of_metric(self.metric)
         metric = {"ordinal": "quadratic_kappa", "regression": "rmse"}.get(target or "", "")
-        if target == "multi":  # the form of the submission follows from it
+        if target == "multi":
             metric = "multilabel_macro_f1" if METRICS[self.metric].needs_labels else "mean_average_precision"
         return replace(self, metric=metric)
 
@@ -63,17 +62,18 @@ def settings_of(params: Params) -> Settings:
 
 
 # Settings that say which rows and which labels are read.
-TASK = ("adapter", "source", "miniature", "validation", "id_column", "label_column", "class_level")
+TASK_SETTINGS = ("adapter", "source", "miniature", "validation", "id_column", "label_column", "class_level")
 
 
 def changes_of_task(settings: Settings, recorded: Mapping[str, object], target: Target) -> list[str]:
     """ "competition.target: single -> ordinal" for each setting that makes prepared data those of another task.
 
-    recorded: the settings that the data were prepared with.  target: theirs, stated or detected. A machine that got prepared data
-    lacks their source.
+    recorded: the settings that the data were prepared with.  target: that of the prepared data.
+    `source` is compared only where it exists: a machine that copied prepared data does not have it.
     """
     now = asdict(settings)
-    keys = [key for key in TASK if key in recorded and (key != "source" or Path(os.path.expanduser(now[key])).exists())]
+    has_source = Path(os.path.expanduser(settings.source)).exists()
+    keys = [key for key in TASK_SETTINGS if key in recorded and (key != "source" or has_source)]
     wanted = settings.target or target_of_metric(settings.metric) or target
     before, after = {key: recorded[key] for key in keys}, {key: now[key] for key in keys}
     return changed_keys({"competition": before | {"target": target}}, {"competition": after | {"target": wanted}})
@@ -136,6 +136,18 @@ class Competition(Block):
         """True if a submission has one column with a list of labels."""
         return self.target == "multi" and self.predicts == "label" and len(self.prediction_columns) == 1
 
+    @property
+    def needs_a_label(self) -> bool:
+        """True if every row of a multi-label submission needs a label, so that the decision rule gives it one."""
+        return self.is_label_list and not self.allows_empty_lists
+
+    @property
+    def scores_its_submissions(self) -> bool:
+        """False if the metric scores probabilities and submissions are labels: it compares blends, and scores no submission."""
+        metric = METRICS.get(self.metric)  # those of plugins take what is submitted
+        is_of_probabilities = metric is not None and self.target == "single" and not metric.needs_labels
+        return not (self.predicts == "label" and is_of_probabilities)
+
     def label_text(self, label: int, as_in_the_table: bool = False) -> str:
         """A label number as text: the class, the classes of the set, or the number; "unknown" if it is none.
 
@@ -151,9 +163,10 @@ class Competition(Block):
             return target.removesuffix(".0")
         return separator.join(name for name, digit in zip(names, target, strict=True) if digit == "1") or "no label"
 
-    def written(self, targets: np.ndarray) -> list[str] | list[float]:
-        """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables.
+    def as_table_values(self, targets: np.ndarray) -> list[str] | list[float]:
+        """(N,) cells for tables: class names, or for label sets their names joined ("" = no label), or the values of a regression.
 
+        targets: (N,) class numbers, (N, C) label sets or (N,) values.
         The names are joined by the separator of lists, or by | where a name holds it.
         """
         if self.target == "regression":
@@ -163,14 +176,15 @@ class Competition(Block):
             return [separator.join(np.array(self.classes)[chosen]) for chosen in targets]
         return [self.classes[number] for number in targets]
 
-    def stated(self) -> dict[str, object]:
+    def fields_to_write(self) -> dict[str, object]:
         """Its fields; those of other targets than single labels are left out where they have their defaults."""
-        defaults = {field.name: field.default for field in fields(self) if field.name in TARGET_FIELDS}
+        of_targets = ("target", "label_targets", "list_separator", "allows_empty_lists")
+        defaults = {field.name: field.default for field in fields(self) if field.name in of_targets}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     def json_bytes(self) -> bytes:
-        """Return the content of competition.json: the fields of `stated`."""
-        return (json.dumps(self.stated(), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+        """Return the content of competition.json."""
+        return (json.dumps(self.fields_to_write(), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Competition":
@@ -179,7 +193,9 @@ class Competition(Block):
         except ValidationError as error:
             first = error.errors()[0]
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise UserError(f"{path}: {problem}; `make download` rewrites the file") from None
+            raise UserError(
+                f"{path}: {problem}; `make prepare FORCE=1` rewrites the file, `make convert` one in raw/"
+            ) from None
 
 
 def with_metric(competition: Competition, metric: str, predicts: str = "") -> Competition:
@@ -191,25 +207,13 @@ def with_metric(competition: Competition, metric: str, predicts: str = "") -> Co
     """
     if not metric:
         return competition
-    name = resolve_metric(competition.target, metric, metric)
+    name = resolve_metric(competition.target, metric)
     if competition.target != "multi" or competition.is_label_list or predicts:
         return replace(competition, metric=name)
     return replace(competition, metric=name, predicts="label" if METRICS[name].needs_labels else "probabilities")
 
 
-def needs_a_label(competition: Competition) -> bool:
-    """True if every row of a multi-label submission needs a label, so that the decision rule gives it one."""
-    return competition.is_label_list and not competition.allows_empty_lists
-
-
-def scores_its_submissions(competition: Competition) -> bool:
-    """False if the metric scores probabilities and submissions are labels: it compares blends, and scores no submission."""
-    metric = METRICS.get(competition.metric)  # those of plugins take what is submitted
-    is_of_probabilities = metric is not None and competition.target == "single" and not metric.needs_labels
-    return not (competition.predicts == "label" and is_of_probabilities)
-
-
-def only_predicts(settings: Settings, own: Predicts) -> None:
+def require_form(settings: Settings, own: Predicts) -> None:
     """Raise UserError if the settings ask for a form of submission, or a target, that the competition does not have."""
     if settings.predicts not in ("", own):
         raise UserError(f"competition.predicts: {settings.predicts} was asked for, expected {own}; leave it empty")
@@ -217,24 +221,12 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
         raise UserError(f"competition.target: {settings.target} was found; leave it empty for {settings.adapter}")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The detected content of a folder. train: ids, labels and groups, of validation rows as well; test: ids; in the order of the tables.
-
-    columns: id and what the tables hold besides ids and labels of both train and test rows, as text; None without such columns.
-    validation: ids of the validation rows of class folders; None with a table, where the name of an image's top folder tells.
-    """
-
-    competition: Competition
-    train: tuple[list[str], list[int], list[str]]
-    test: list[str]
-    columns: pd.DataFrame | None = None
-    validation: Collection[str] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One image of the raw files. The id is never used as a path."""
+    """One image of the raw files. The id is never used as a path.
+
+    A field that later stages shall read also needs a column in index.COLUMNS, and its name in index._inspect.
+    """
 
     id: str
     label: int  # label number (Competition.targets; the class number of a single label), -1 when unknown

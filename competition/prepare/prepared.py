@@ -74,7 +74,7 @@ def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepare
     """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
     # What fold models depend on: the index, and the competition without its metric and submission.
-    of_models = {key: value for key, value in competition.stated().items() if key not in OF_THE_SUBMISSION}
+    of_models = {key: value for key, value in competition.fields_to_write().items() if key not in OF_THE_SUBMISSION}
     if competition.targets.kind == "single":  # grades are trained as classes
         of_models.pop("target", None)
     resolved = str((read_record(folder.parent / "resolve.json", dict[str, object]) or {}).get("path", ""))
@@ -98,7 +98,7 @@ def fold_tables(prepared: Prepared, raw: Path) -> tuple[pd.DataFrame, pd.DataFra
         rows.assign(file=[(raw / s).as_posix() if Path(s).suffix.lower() in SUFFIXES else "" for s in rows["shard"]])
         for rows in (prepared.part("train"), prepared.part("test"))
     )
-    train["label"] = prepared.competition.written(prepared.targets(train["label"].to_numpy()))
+    train["label"] = prepared.competition.as_table_values(prepared.targets(train["label"].to_numpy()))
     return train[["id", "label", "fold", "group", "file"]], test[["id", "file"]]
 
 

@@ -63,7 +63,7 @@ class Targets:
 SINGLE = Targets("single", np.zeros(0))
 
 
-def resolve_metric(target: Target, name: str, default: str) -> str:
+def resolve_metric(target: Target, name: str, default: str = "") -> str:
     """The metric of a competition: `default` if `name` is "", else the one that `name` means for this target.
 
     Raises UserError for a metric of another target.

@@ -84,7 +84,7 @@ def open_steps(
     params: Params,
     prepared: Prepared,
     models_of: Mapping[str, Sequence[TrainedFold]],
-    submitted: Sequence[ledger.Row],
+    submitted: Sequence[ledger.SubmissionState],
     spreads: Mapping[str, float],
     has_study: bool,
 ) -> list[Step]:

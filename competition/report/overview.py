@@ -90,7 +90,7 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
 
-def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
+def scores_on_test(row: ledger.SubmissionState | None, grades: Path) -> list[ScoreOnTest]:
     """What Kaggle and `make grade` answered.  row: of the blend's submission.  grades: grades.json."""
     if row is None:
         return []

@@ -12,7 +12,7 @@ from typing import Any
 
 from competition.config.errors import counted
 from competition.config.params import Params
-from competition.submission.ledger import Entry, Ledger, entry_of_blend, of_competition, read, rows
+from competition.submission.ledger import Entry, Ledger, entry_of_blend, of_competition, read, submission_states
 
 
 def choices_lines(submissions: Path, params: Params, result: Mapping[str, Any] | None = None) -> list[str]:
@@ -35,7 +35,7 @@ def repeated_choices(ledger: Ledger, current: Entry, public_share: float) -> lis
     """
     blends = {(entry.digest, entry.honest_score) for entry in ledger.entries if on_same_rows(entry, current)}
     of_metric = tuple(entry for entry in ledger.entries if entry.metric == current.metric)
-    scored = [row for row in rows(replace(ledger, entries=of_metric)) if row.public_score is not None]
+    scored = [row for row in submission_states(replace(ledger, entries=of_metric)) if row.public_score is not None]
     error = current.standard_error or 0.0
     public_error = error * sqrt(current.oof_rows / max(1, round(current.test_rows * public_share)))
     lines = []

@@ -12,7 +12,9 @@ from competition.submission import ledger
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
 
 
-def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, has_test: bool, digest: str = "") -> Section:
+def leaderboard_section(
+    rows: Sequence[ledger.SubmissionState], public_share: float, has_test: bool, digest: str = ""
+) -> Section:
     """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
 
     rows: of this competition.  has_test: it has test images.  digest: of the page's submission, which counts as the newest.
@@ -42,7 +44,7 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, has_tes
     return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share)]), table])
 
 
-def public_scores_text(rows: Sequence[ledger.Row], public_share: float) -> str:
+def public_scores_text(rows: Sequence[ledger.SubmissionState], public_share: float) -> str:
     """How many public scores are outside the interval that chance explains around the honest score."""
     outside = []
     for row in rows:
@@ -57,7 +59,7 @@ def public_scores_text(rows: Sequence[ledger.Row], public_share: float) -> str:
     )
 
 
-def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
+def comparable_with_newest(rows: Sequence[ledger.SubmissionState]) -> list[ledger.SubmissionState]:
     """Submissions with an honest score by the metric and on the rows of the newest one that is neither optimistic nor doubted.
 
     Without such a one: of the newest of all, which alone is returned if it is doubted.
@@ -73,7 +75,7 @@ def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
     return [row for row in same_part if on_same_rows(row.entry, newest)]
 
 
-def choose_two(rows: Sequence[ledger.Row]) -> list[tuple[ledger.Row, str]]:
+def choose_two(rows: Sequence[ledger.SubmissionState]) -> list[tuple[ledger.SubmissionState, str]]:
     """The submission with the best honest score, and a second one, each with the reason.
 
     The second is the best public score among those within one standard error of the first, else the next best honest score. Only

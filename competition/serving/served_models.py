@@ -12,7 +12,6 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.mixing import MEAN_OF
 from competition.files.manifest import intact_manifest, read_manifest
-from competition.prepare.adapter_types import needs_a_label
 from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model
 from competition.workspace.ensemble_inputs import prediction_sources
@@ -71,7 +70,7 @@ def select(workspace: Workspace, member: str) -> Selection:
         metric, views = blended.metric, dict(blended.policies[member])
     blend, decision = Blend("best", MEAN_OF[competition.targets.kind], {member: 1.0}), ARGMAX
     if competition.targets.kind == "multi":
-        decision = Decision("half", (), (), 0.0, True, needs_a_label(competition))
+        decision = Decision("half", (), (), 0.0, True, competition.needs_a_label)
     chain = Chain(metric, {member: views}, blend, decision)
     return _selection(f"member {member}", chain, {member: models}, False)
 

@@ -22,7 +22,7 @@ from competition.config.errors import UserError, needed_for
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-LAST = "manifest.json"  # copied last: its existence means that the other files are complete
+MANIFEST = "manifest.json"  # copied last: its existence means that the other files are complete
 PARTIAL = ".partial-"  # start of the names of unfinished local files, which are never read
 CHUNK = 1 << 20  # bytes
 
@@ -163,7 +163,7 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
 
     Every file is read back and compared. Manifests are copied last, so that an interrupted copy never looks complete.
     """
-    for path in sorted(paths, key=lambda path: (posixpath.basename(path) == LAST, path)):
+    for path in sorted(paths, key=lambda path: (posixpath.basename(path) == MANIFEST, path)):
         data = read_bytes(f"{source.rstrip('/')}/{path}")
         copy = f"{target.rstrip('/')}/{path}"
         write_bytes(copy, data)

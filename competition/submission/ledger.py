@@ -1,7 +1,7 @@
-"""submissions/ledger.jsonl: origin and outcome of every submission. Lines are appended, never changed.
+"""submissions/ledger.jsonl: origin and outcome of every submission file. Lines are appended, never changed.
 
-One JSON object per line, of three kinds: an entry (a file was written), an event (a step of its submission to Kaggle)
-and a "look" (the private solution of a local competition was opened).
+One JSON object per line, of three kinds: an entry (a submission file was written), an event (a step of an attempt to submit it
+to Kaggle) and a "look" (the private solution of a local competition was opened).
 A line is appended under a lock and flushed to disk; an incomplete line of a killed process is ignored.
 """
 
@@ -27,7 +27,7 @@ from competition.kaggle.client import competition_slug
 class Entry:
     """A submission file was written."""
 
-    digest: str  # sha256 of the file
+    digest: str  # sha256 of the submission file; the blend's digest without test images
     file: str  # its name
     competition: str
     members: tuple[str, ...]
@@ -50,17 +50,17 @@ class Entry:
     is_doubted: bool = False  # a member probably knew the rows of honest_score, or its test rows have the ids of others
 
 
-GRADED = "graded here"  # the state of a row with the scores of `make grade`
+GRADED = "graded here"  # the state of a submission file with the scores of `make grade`
 What = Literal["sending", "submitted", "scored", "failed"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """A step of a submission to Kaggle."""
+    """A step of an attempt to submit a file to Kaggle."""
 
-    digest: str
+    digest: str  # sha256 of the submission file
     what: What
-    ref: str = ""  # Kaggle's number of the submission; "" before there is one
+    ref: str = ""  # Kaggle's number of the attempt; "" before there is one
     public_score: float | None = None
     private_score: float | None = None  # None until the deadline
     error: str = ""  # Kaggle's message
@@ -73,7 +73,7 @@ class SolutionAccess:
     """The private solution of a local competition was opened to score a submission."""
 
     competition: str
-    file: str  # the submission's name
+    file: str  # name of the submission file
     at: str  # UTC, ISO 8601
 
 
@@ -85,16 +85,17 @@ class Ledger:
     solution_accesses: tuple[SolutionAccess, ...] = ()
 
 
+# The key `kind` of a stored line -> its type.
 KINDS: dict[str, type[Entry] | type[Event] | type[SolutionAccess]] = {
     "entry": Entry,
     "event": Event,
-    "look": SolutionAccess,
+    "look": SolutionAccess,  # the word that stored lines have
 }
 
 
 @dataclass(frozen=True)
-class Row:
-    """An entry with its latest state and scores."""
+class SubmissionState:
+    """A submission file: its newest entry, and its latest state and scores."""
 
     entry: Entry
     state: str  # "made" or "cross-validation" (no test images), or the last event's `what`
@@ -102,8 +103,8 @@ class Row:
     public_score: float | None
     private_score: float | None
     error: str
-    first_time: str  # UTC, ISO 8601, of its submission; the entry may be of a later blend that gave the same one
-    refs: frozenset[str] = frozenset()  # Kaggle's numbers of all its submissions
+    first_time: str  # UTC, ISO 8601, of its oldest entry
+    refs: frozenset[str] = frozenset()  # Kaggle's numbers of all attempts
 
 
 def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
@@ -123,25 +124,29 @@ def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
 
 
 def append_entry_once(path: Path, entry: Entry) -> None:
-    """Append the entry unless the last entry of its file says the same: a process killed after its line makes it again."""
+    """Append the entry unless the last entry of its submission file is equal: a process killed after its line makes it again."""
     earlier = [each for each in read(path).entries if each.file == entry.file]
     if not earlier or replace(earlier[-1], made="") != replace(entry, made=""):
         append(path, entry)
 
 
-def confirm_entry(path: Path, result: Mapping[str, Any]) -> None:
-    """Make the entry of this blend the last of its submission, if that of another blend is.  result: of the blend's manifest."""
-    entries = [entry for entry in read(path).entries if entry.digest == result["submission"]]
+def confirm_entry(path: Path, competition: str, result: Mapping[str, Any]) -> None:
+    """If another blend with an equal submission file was recorded later, append this blend's entry again, so that it is the newest.
+
+    result: of the blend's manifest.
+    """
+    recorded = of_competition(read(path), competition).entries
+    entries = [entry for entry in recorded if entry.digest == result["submission"]]
     own = entry_of_blend(entries, result)
     if own is not None and own is not entries[-1]:
         append(path, replace(own, made=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
 def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any]) -> Entry | None:
-    """The last entry of a blend, or of its submission, which other members, metrics and rows may give as well, if it has none of its
-    own; None: the submission has no entry.
+    """The last entry of exactly this blend. If it has none, the last entry with the same submission file (different blends can give
+    equal files). None if there is neither.
 
-    result: of the blend's manifest.
+    entries: of the blend's competition.  result: of the blend's manifest.
     """
     same_file = [entry for entry in entries if entry.digest == result["submission"]]
     of_blend = (result["metric"], result["honest"], {*result["members"]}, is_doubted(result))
@@ -158,8 +163,8 @@ def read(path: Path) -> Ledger:
     return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, SolutionAccess)))
 
 
-def rows(ledger: Ledger) -> list[Row]:
-    """One row per digest with its newest entry, in the order of these entries."""
+def submission_states(ledger: Ledger) -> list[SubmissionState]:
+    """One state per submission file (digest), in the order of their newest entries."""
     newest: dict[str, Entry] = {}
     first_times: dict[str, str] = {}
     for entry in ledger.entries:
@@ -167,7 +172,9 @@ def rows(ledger: Ledger) -> list[Row]:
         newest[entry.digest] = entry
         first_times.setdefault(entry.digest, entry.made)
     by_digest = {
-        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_times[digest])
+        digest: SubmissionState(
+            entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_times[digest]
+        )
         for digest, entry in newest.items()
     }
     for event in ledger.events:  # the last state and error, and the last known scores
@@ -181,7 +188,7 @@ def rows(ledger: Ledger) -> list[Row]:
 
 
 def of_competition(ledger: Ledger, competition: str, slug: str = "") -> Ledger:
-    """The lines of a competition, without submissions to others on Kaggle than `slug`, which may be a link; "" = of any."""
+    """The lines of a competition, without attempts at others on Kaggle than `slug`, which may be a link; "" = at any."""
     slug = competition_slug(slug) if slug else ""
     return replace(
         ledger,
@@ -192,25 +199,29 @@ def of_competition(ledger: Ledger, competition: str, slug: str = "") -> Ledger:
 
 
 def local_grade(file: Path, entry: Entry) -> Mapping[str, Any] | None:
-    """What `make grade` gave the entry's submission by the entry's metric; None if it did not.  file: grades.json, may be missing."""
+    """What `make grade` gave the entry's submission file by the entry's metric; None if it did not.
+
+    file: grades.json, may be missing.
+    """
     grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     grade: Mapping[str, Any] | None = grades.get(entry.file, {}).get(entry.metric)
     return grade
 
 
-def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:
+def with_local_grades(rows: Sequence[SubmissionState], file: Path) -> list[SubmissionState]:
     """The rows, those without a public score with the scores of `make grade`.  file: see local_grade."""
     graded = []
     for row in rows:
         grade = local_grade(file, row.entry)
         if row.public_score is None and grade is not None:
-            row = replace(row, state=GRADED, public_score=grade["public"], private_score=grade["private"])
+            error = f'Kaggle reported "{row.error}"' if row.error else ""
+            row = replace(row, state=GRADED, error=error, public_score=grade["public"], private_score=grade["private"])
         graded.append(row)
     return graded
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
-    """The last event of the file with a Kaggle number, or "sending" if that is its last event; None if neither exists.
+    """The last event of a submission file with a Kaggle number, or "sending" if that is its last event; None if neither exists.
 
     A later attempt that Kaggle rejected ("failed" without a number) does not hide earlier events.
     """
@@ -232,8 +243,8 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
     return low - entry.honest_score, high - entry.honest_score
 
 
-def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[str, str]]:
-    """Table of the ledger: one dictionary (column -> text) per submission.
+def table(rows: Sequence[SubmissionState], public_share: float, metric: str) -> list[dict[str, str]]:
+    """Table of the ledger: one dictionary (column -> text) per row.
 
     metric: of Kaggle's scores.  A column `metric` is there if the entries have more than one.
     cv: OOF score; honest: with its standard error, and whether it is doubted; gap: public minus honest; noise: 95 % interval of
@@ -267,8 +278,8 @@ def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[st
     return lines
 
 
-def honest_rows_text(rows: Sequence[Row]) -> str:
-    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
+def honest_rows_text(rows: Sequence[SubmissionState]) -> str:
+    """Which submission files have their honest score on which number of rows; "" if it is the same for all."""
     names: dict[int, list[str]] = {}
     for row in rows:
         names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
@@ -279,12 +290,18 @@ def honest_rows_text(rows: Sequence[Row]) -> str:
 def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
     try:
         values = json.loads(raw, parse_constant=lambda name: None)
-        kind: Any = KINDS[values.pop("kind")]
-        known = {each.name for each in fields(kind)}  # a later version may have more fields
         if "expected" in values:
             measured = ("rows", "middle", "spread", "error")  # the limits of a metric may be unknown
             complete = [point for point in values["expected"] if None not in map(point.get, measured)]
-            values["expected"] = [ExpectedScore(**point) for point in complete]
-        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+            values["expected"] = [_known_fields(ExpectedScore, point) for point in complete]
+        return _known_fields(
+            KINDS[values["kind"]], {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _known_fields(kind: Any, values: Mapping[str, Any]) -> Any:
+    """An object of this dataclass with the fields that this version knows: a later one may have written more."""
+    known = {each.name for each in fields(kind)}
+    return kind(**{key: value for key, value in values.items() if key in known})

@@ -35,19 +35,18 @@ def read_source(source: str, settings: Settings) -> Source:
     with _local_names(source, paths) as raw:
         layout = folder.read_layout(raw, settings)
         image_files, id_column = ImageFiles(raw), layout.competition.id_column
-        ids, labels, _ = layout.train
-        train = image_files.find(ids, "train", id_column)
-        test = image_files.find(layout.test, "test", id_column)
+        train = image_files.find(layout.ids, "train", id_column)
+        test = image_files.find(layout.test_ids, "test", id_column)
     rows = {
         "train": [
             SourceImage(row_id, label, train[row_id], _stamp(source, train[row_id]))
-            for row_id, label in zip(ids, labels, strict=True)
+            for row_id, label in zip(layout.ids, layout.labels, strict=True)
         ],
         "test": [SourceImage(row_id, -1, path, _stamp(source, path)) for row_id, path in test.items()],
     }
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
-        tables[SAMPLE] = csv_text(*folder.blank_submission(layout.competition, layout.test)).encode()
+        tables[SAMPLE] = csv_text(*folder.blank_submission(layout.competition, layout.test_ids)).encode()
     return Source(layout.competition, {part: part_rows for part, part_rows in rows.items() if part_rows}, tables)
 
 

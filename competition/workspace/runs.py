@@ -188,10 +188,12 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
     return [*runs, *with_teachers(teachers)] if teachers else list(runs)
 
 
-def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
+def submissions_by_run(
+    workspace: Workspace, submissions: Path, runs: Sequence[Run]
+) -> dict[str, list[ledger.SubmissionState]]:
     """Label of a run -> the ledger's rows of the submissions that mix it, in any of the blends that gave them."""
     competition, stored = workspace.params.competition, ledger.read(submissions / "ledger.jsonl")
-    rows = ledger.rows(ledger.of_competition(stored, competition.name, competition.slug))
+    rows = ledger.submission_states(ledger.of_competition(stored, competition.name, competition.slug))
     mixed: dict[str, set[str]] = {}  # digest of a submission -> titles of runs
     for entry in stored.entries:
         mixed.setdefault(entry.digest, set()).update(entry.runs)

@@ -7,7 +7,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
-from competition.prepare.adapter_types import SOLUTION, scores_its_submissions
+from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
 from pipelines.execution.selection import require_test_images, submission_of
@@ -32,7 +32,7 @@ def run(job: Job) -> None:
             f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
             f"{metric}, and `make grade` then scores it; the solution was not opened"
         )
-    if not scores_its_submissions(prepared.competition):
+    if not prepared.competition.scores_its_submissions:
         raise UserError(
             f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'

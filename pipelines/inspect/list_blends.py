@@ -11,7 +11,6 @@ from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
-from competition.prepare.adapter_types import needs_a_label
 from competition.report.terminal import gain, seeds_line, with_error
 from competition.workspace.dependencies import blend_blocks
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
@@ -51,7 +50,7 @@ def run(job: Job) -> None:
 def compute_tables(job: Job, sources: Mapping[str, dict[str, Any]], spreads: Mapping[str, float]) -> Computed:
     """Cross-fit every blend method and view policy: no file, and the tables as the result."""
     inputs, competition, honest = load_predictions(job.workspace, sources), job.prepared.competition, job.params.honest
-    settings = chain_settings(job.params, competition.metric, needs_a_label(competition))
+    settings = chain_settings(job.params, competition.metric, competition.needs_a_label)
     metric, tuned = metric_named(settings.metric), inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))

@@ -72,7 +72,7 @@ class Results:
     in_training: Mapping[str, Sequence[members.TrainedFold]]  # by title, those with a checkpoint only
     spreads: Mapping[str, float]
     notes: Sequence[str]
-    submitted: Sequence[ledger.Row]
+    submitted: Sequence[ledger.SubmissionState]
     test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
     stages: Mapping[str, tuple[Sequence[Manifest], float]]  # of costs.stage_seconds
@@ -163,7 +163,7 @@ def load_results(job: Job) -> Results:
     # A later blend, by another metric or of other predictions, may have given the same submission.
     submitted = [
         replace(row, entry=own) if own is not None and row.entry.digest == own.digest else row
-        for row in ledger.rows(recorded)
+        for row in ledger.submission_states(recorded)
     ]
     return Results(
         folder,

@@ -49,7 +49,7 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
-        rows = ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug))
+        rows = ledger.submission_states(ledger.of_competition(ledger.read(path), job.params.competition.name, slug))
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         if job.path("data", "manifest.json").exists():
@@ -74,7 +74,7 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
     """Add new scores, errors and unrecorded submissions from Kaggle's list to the ledger."""
     path = job.submissions / "ledger.jsonl"
     by_ref = {submission.ref: submission for submission in on_kaggle}
-    for row in ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug)):
+    for row in ledger.submission_states(ledger.of_competition(ledger.read(path), job.params.competition.name, slug)):
         digest, ref = row.entry.digest, row.ref
         if row.state == "sending" or not ref:  # Kaggle may have it: the response was lost, or another machine sent it
             lost = [s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in row.refs]
@@ -103,7 +103,7 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission], metric: str
     """
     stored, rows = ledger.read(job.submissions / "ledger.jsonl"), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
-    for row in ledger.rows(ledger.of_competition(stored, job.params.competition.name, slug)):
+    for row in ledger.submission_states(ledger.of_competition(stored, job.params.competition.name, slug)):
         refs, tag = row.refs - {row.ref}, submit.tag(row.entry.digest)
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or tag in s.message]
         last = by_ref.pop(row.ref, None)

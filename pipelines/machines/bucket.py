@@ -1,18 +1,22 @@
 """Synchronise data, studies, fold models and predictions with storage.bucket."""
 
 import posixpath
-from collections import defaultdict
+import re
+import shutil
+from collections.abc import Iterable, Sequence
 
 from competition.config.errors import UserError
-from competition.files.manifest import files_intact, read_manifest
+from competition.files.manifest import damaged_files, intact_manifest, read_manifest
 from competition.files.replacement import AGAIN, REPLACED
 from competition.storage import files
+from competition.storage.files import MANIFEST
 from competition.training.backend import start_tensorflow
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, bucket_of
 
 SYNCHRONISED = ("data/", "tune/", "members/")  # below work/<competition>; everything else is recomputed in minutes
-REMOTE_ONLY = "data/records/"  # never downloaded: training reads records from the bucket
+RECORDS = "data/records/"  # never downloaded: training reads records from the bucket, so a machine may lack them
+BEING_REPLACED = re.compile(rf"members/[^/]+/[^/]+/({AGAIN}|{REPLACED})/")
 
 
 def run(job: Job) -> None:
@@ -20,33 +24,30 @@ def run(job: Job) -> None:
     if not job.params.storage.bucket:
         raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
     start_tensorflow()
-    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
-    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
-    own_names = sorted(
-        name for name in names if not (name.startswith("members/") and name.split("/")[3:4] in ([AGAIN], [REPLACED]))
-    )
-    remote, local = results_of(files.names(bucket_of(job))), results_of(own_names)
+    bucket, names_here = bucket_of(job), local_names(job)
+    names_there = [name for name in files.names(bucket) if name.startswith(SYNCHRONISED)]
+    results = {posixpath.dirname(name) for name in names_here + names_there if posixpath.basename(name) == MANIFEST}
+    local, remote = files_of_results(names_here, results), files_of_results(names_there, results)
     sent, received, differing = [], [], []
-    units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
-    with Bar(len(units), "bucket", "results") as bar:
-        for unit in units:
+    with Bar(len(results), "bucket", "results") as bar:
+        for result in sorted(results, key=lambda name: (name.count("/"), name)):
             bar.update()
-            if not is_complete(job, unit):  # missing, unfinished or damaged on this machine
-                if unit in remote:
-                    wanted_names = [name for name in remote[unit] if not f"{unit}/{name}".startswith(REMOTE_ONLY)]
-                    files.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
-                    if not is_complete(job, unit):
-                        job.path(unit, files.LAST).unlink(missing_ok=True)
-                        raise UserError(
-                            f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
-                        )
-                    received.append(unit)
-            elif unit not in remote or job.options.force:
-                files.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", local[unit])
-                sent.append(unit)
-            elif files.read_bytes(f"{bucket_of(job)}/{unit}/{files.LAST}") != job.path(unit, files.LAST).read_bytes():
-                differing.append(unit)
-    job.echo(f"bucket: {len(sent)} results uploaded to {bucket_of(job)}, {len(received)} downloaded")
+            manifest, is_remote = job.path(result, MANIFEST), MANIFEST in remote[result]
+            if not is_complete(job, result):  # missing, unfinished or damaged on this machine
+                if is_remote:
+                    download(job, result, remote[result])
+                    received.append(result)
+                continue
+            is_equal = is_remote and files.read_bytes(f"{bucket}/{result}/{MANIFEST}") == manifest.read_bytes()
+            if is_remote and not job.options.force:
+                differing += [] if is_equal else [result]
+            elif intact_manifest(manifest):
+                upload(job, result, local[result], remote[result])
+                sent.append(result)
+            elif not is_equal:
+                remedy = "`make download` makes them"
+                job.echo(f"bucket: {result} was not uploaded: its records are missing or damaged here; {remedy}")
+    job.echo(f"bucket: {len(sent)} results uploaded to {bucket}, {len(received)} downloaded")
     if differing:
         job.echo(
             f"bucket: {len(differing)} results differ and were left unchanged on both sides ({', '.join(differing[:3])}); "
@@ -54,26 +55,54 @@ def run(job: Job) -> None:
         )
 
 
-def results_of(names: list[str]) -> dict[str, list[str]]:
-    """Group files by result: folder with a manifest -> its files. A file belongs to the deepest such folder above it."""
-    result_folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == files.LAST}
-    files_by_folder: dict[str, list[str]] = defaultdict(list)
+def local_names(job: Job) -> list[str]:
+    """The files to synchronise, relative to work/<competition>: no locks, and no fold models that are being replaced."""
+    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
+    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
+    return sorted(name for name in names if not BEING_REPLACED.match(name))
+
+
+def files_of_results(names: Iterable[str], results: Iterable[str]) -> dict[str, list[str]]:
+    """Result -> its files, relative to it. A file belongs to the deepest result above it."""
+    files_by_result: dict[str, list[str]] = {result: [] for result in results}
     for name in names:
-        folder = posixpath.dirname(name)
-        while folder and folder not in result_folders:
-            folder = posixpath.dirname(folder)
-        if folder and name.startswith(SYNCHRONISED):
-            files_by_folder[folder].append(name[len(folder) + 1 :])
-    return dict(files_by_folder)
+        result = posixpath.dirname(name)
+        while result and result not in files_by_result:
+            result = posixpath.dirname(result)
+        if result:
+            files_by_result[result].append(name[len(result) + 1 :])
+    return files_by_result
 
 
-def is_complete(job: Job, unit: str) -> bool:
-    """Return True if the local result matches its manifest; records may be in the bucket only."""
-    manifest = job.path(unit, files.LAST)
-    result = read_manifest(manifest)
-    if result is None:
-        return False
-    if unit == "data" and not job.path(REMOTE_ONLY).exists():
-        names = [name for name in result.files if not f"data/{name}".startswith(REMOTE_ONLY)]
-        return all(job.path(unit, name).is_file() for name in names)
-    return files_intact(manifest, result)
+def is_complete(job: Job, result: str) -> bool:
+    """Return True if the files of the local result are those of its manifest, whatever is with the records."""
+    path = job.path(result, MANIFEST)
+    manifest = read_manifest(path)
+    return manifest is not None and all(
+        f"{result}/{name}".startswith(RECORDS) for name in damaged_files(path, manifest)
+    )
+
+
+def download(job: Job, result: str, remote_names: Sequence[str]) -> None:
+    """Copy a result of the bucket to this machine. Local records that are not those of the data are removed."""
+    folder, manifest = f"{bucket_of(job)}/{result}", job.path(result, MANIFEST)
+    names = [name for name in remote_names if not f"{result}/{name}".startswith(RECORDS)]
+    files.copy_files(folder, job.path(result).as_posix(), names)
+    if not is_complete(job, result):
+        manifest.unlink(missing_ok=True)
+        raise UserError(f"{folder} is not what its manifest says; compute it here and run `make bucket FORCE=1`")
+    if not intact_manifest(manifest):
+        shutil.rmtree(job.path(RECORDS), ignore_errors=True)
+
+
+def upload(job: Job, result: str, local_names: Sequence[str], remote_names: Sequence[str]) -> None:
+    """Copy a local result to the bucket, in the place of whatever is there.
+
+    The manifest there is removed first and written last, so that a killed upload never looks complete. Other files that the
+    local result lacks are removed as well: training reads all records that it finds.
+    """
+    folder = f"{bucket_of(job)}/{result}"
+    replaced = {MANIFEST}.intersection(remote_names) | {*remote_names} - {*local_names}
+    for name in sorted(replaced, key=lambda name: (name != MANIFEST, name)):
+        files.remove(f"{folder}/{name}")
+    files.copy_files(job.path(result).as_posix(), folder, local_names)

@@ -26,7 +26,6 @@ from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.files.manifest import copy_file, sha256, write_json
-from competition.prepare.adapter_types import needs_a_label, scores_its_submissions
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.caveats import (
     doubts_of_folds,
@@ -101,7 +100,7 @@ def run(job: Job) -> None:
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
-    ledger.confirm_entry(job.submissions / "ledger.jsonl", scores)
+    ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
     job.echo(*(f"blend: {note}" for note in scores.get("notes", ())))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
@@ -109,7 +108,7 @@ def run(job: Job) -> None:
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))
     job.echo(*choices_lines(job.submissions, params, scores))
     if len(prepared.part("test")):
-        if not scores_its_submissions(prepared.competition):
+        if not prepared.competition.scores_its_submissions:
             name, metric = prepared.competition.name, prepared.competition.metric
             job.echo(
                 f"{metric} scores probabilities, and submissions of {name} are labels: it compares blends, and scores no submission"
@@ -209,7 +208,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
     params, prepared = job.params, job.prepared
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
-    settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
+    settings, oof = chain_settings(params, metric.name, prepared.competition.needs_a_label), inputs.oof
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)

@@ -23,7 +23,6 @@ from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.settings import chain_settings
 from competition.preflight.planning import duration
-from competition.prepare.adapter_types import needs_a_label
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import training_parts
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
@@ -200,7 +199,7 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     began, only = time.monotonic(), job_of(search, [name])
     inputs = load_predictions(only.workspace, prediction_sources(only.workspace, False))
     competition = job.prepared.competition
-    metric, settings = metric_named(competition.metric), needs_a_label(competition)
+    metric, settings = metric_named(competition.metric), competition.needs_a_label
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, inputs.tuned_folds)
     honest = fit_and_score_chain(rows, chain_settings(only.params, metric.name, settings), job.params.honest)
     search.blend_seconds = time.monotonic() - began

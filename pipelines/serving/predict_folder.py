@@ -88,7 +88,7 @@ def prediction_table(
     """label (not of a regression), then one column per class, by the name of the image."""
     values = pd.DataFrame(probs, index=names, columns=list(competition.classes))
     if competition.target != "regression":
-        values.insert(0, free_name("label", competition.classes), competition.written(decided))
+        values.insert(0, free_name("label", competition.classes), competition.as_table_values(decided))
     return values
 
 

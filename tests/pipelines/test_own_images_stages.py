@@ -1,5 +1,6 @@
 """A user's own images, predictions and plugins (the examples of docs/plugins.md), from the folder to the report."""
 
+import json
 import re
 from contextlib import chdir
 from pathlib import Path
@@ -12,6 +13,7 @@ from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
+from competition.files.manifest import sha256
 from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import stored_blends
 
@@ -69,6 +71,21 @@ def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_downloa
     (tmp_path / "photos" / "sample_submission.csv").write_text("id,label\nblue90,red\ngreen90,red\nred90,red\n")
     workspace.here("download", sets=sets)
     assert "the tables and the sample must have the same ids" in workspace.refused_here("prepare", sets)
+
+
+def test_a_description_of_another_version_is_refused_with_the_command_that_rewrites_it(tmp_path) -> None:
+    workspace = photo_workspace(tmp_path)
+    write_images(tmp_path / "photos", EACH, has_class_folders=True)
+    workspace.here("download", "prepare")
+    described, manifest = (workspace.work / "data" / name for name in ("competition.json", "manifest.json"))
+    own, stored = described.read_text(), json.loads(manifest.read_text())
+    described.write_text(json.dumps({**json.loads(own), "later": 1}))
+    stored["files"][described.name] = sha256(described)
+    manifest.write_text(json.dumps(stored))
+    workspace.here("download", "prepare")  # the file is what its manifest says
+    assert "later: Unexpected keyword argument; `make prepare FORCE=1` rewrites" in workspace.refused_here("folds")
+    workspace.here("prepare", force=True)
+    assert described.read_text() == own
 
 
 # Each example of docs/external_predictions.md after its training part: name, what the training part leaves.

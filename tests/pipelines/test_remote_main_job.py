@@ -22,7 +22,7 @@ from stages import MAIN_JOB, StageResult, new_workspace
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params
-from competition.files.manifest import write_json, write_manifest
+from competition.files.manifest import write_json
 from competition.kaggle.submit import KernelSubmission
 from competition.preflight.pairs import KAGGLE, NEWEST, PAIRS, JaxPair
 from competition.preflight.results import PreflightResult, request_of, store_result
@@ -261,22 +261,6 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         shutil.rmtree(fold)
         assert "is not what its manifest says" in fresh.refused("bucket", sets=sets, **environment)
         assert not (fold / "manifest.json").exists()
-
-
-def test_results_that_differ_from_the_bucket_are_overwritten_only_with_force(tmp_path) -> None:
-    workspace = new_workspace(tmp_path, f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
-    sets = f"storage.bucket={tmp_path}/bucket"
-    fold = "members/cnn/0123456789ab/fold0"
-    here, there = (folder / fold / "weights.npz" for folder in (workspace.work, tmp_path / "bucket" / "small"))
-    for file, text in ((here, "local"), (there, "remote")):
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-        write_manifest(file.with_name("manifest.json"), {}, [file], {}, {})
-    output = workspace.do("bucket", sets=sets)
-    assert f"1 results differ and were left unchanged on both sides ({fold})" in output
-    assert (here.read_text(), there.read_text()) == ("local", "remote")
-    workspace.do("bucket", "--force", sets=sets)
-    assert (here.read_text(), there.read_text()) == ("local", "local")
 
 
 def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:

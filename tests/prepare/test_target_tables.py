@@ -8,7 +8,7 @@ import pytest
 from builders import competition, params
 
 from competition.config.errors import UserError
-from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
+from competition.prepare.adapter_types import Competition, with_metric
 from competition.prepare.extra_columns import MOST_VALUES, encoded_columns
 from competition.prepare.targets import check_training
 
@@ -107,7 +107,7 @@ def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
 def test_label_sets_are_written_with_a_separator_that_no_class_holds():
     for names, text in ((("rot", "scab"), "rot scab"), (("rot", "leaf, curled"), "rot|leaf, curled")):
         several = competition(names, target="multi", prediction_columns=names, label_targets=("11",))
-        assert several.written(np.array([[True, True], [False, True]])) == [text, names[1]]
+        assert several.as_table_values(np.array([[True, True], [False, True]])) == [text, names[1]]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_answered_in_one_sentence(read, train, changes, mat
 
 def test_a_description_survives_its_file_and_single_labels_add_nothing_to_it(read, tmp_path):
     competition, _ = read(LISTS)
-    assert needs_a_label(competition)
+    assert competition.needs_a_label
     (tmp_path / "c.json").write_bytes(competition.json_bytes())
     assert Competition.load(tmp_path / "c.json") == competition
     single = Competition("f", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))

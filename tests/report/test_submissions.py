@@ -16,14 +16,14 @@ from competition.report.blend_tables import worth_tables
 from competition.report.overview import score_charts, scores_on_test, verdict
 from competition.report.submissions import choose_two, leaderboard_section
 from competition.submission import ledger
-from competition.submission.ledger import Row
+from competition.submission.ledger import SubmissionState
 
 ENTRY = ledger_entry(oof_rows=1000, test_rows=500)
 
 
-def row(name: str, honest: float, public: float | None = None, **changes) -> Row:
+def row(name: str, honest: float, public: float | None = None, **changes) -> SubmissionState:
     entry = replace(ENTRY, digest=name * 12, file=f"{name}.csv", honest_score=honest, **changes)
-    return Row(entry, "made", "", public, None, "", "2026-01-02T03:04:05Z")
+    return SubmissionState(entry, "made", "", public, None, "", "2026-01-02T03:04:05Z")
 
 
 HALF = {"oof_rows": 500}
@@ -86,7 +86,9 @@ BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}), Decision("argmax", (), (),
 CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, BLEND, ARGMAX)
 
 
-def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path("none")) -> tuple[str, str]:
+def chart_and_caption(
+    changes: dict, row: SubmissionState | None = None, grades: Path = Path("none")
+) -> tuple[str, str]:
     block = score_charts(SCORES | changes, CHAIN, scores_on_test(row, grades))
     return block.drawings[0], block.note
 
@@ -95,7 +97,7 @@ def test_a_grade_is_shown_only_beside_an_honest_score_of_its_metric(tmp_path: Pa
     grades, grade = tmp_path / "grades.json", {"public": 0.93, "private": 0.87, "public_rows": 9, "private_rows": 21}
     grades.write_text(json.dumps({ENTRY.file: {"macro_f1": grade}}))
     for metric, is_shown in (("macro_f1", True), ("accuracy", False)):
-        row = Row(replace(ENTRY, metric=metric), "made", "", None, None, "", "2026-01-02T03:04:05Z")
+        row = SubmissionState(replace(ENTRY, metric=metric), "made", "", None, None, "", "2026-01-02T03:04:05Z")
         chart, _ = chart_and_caption({"metric": metric}, row, grades)
         assert ("private, make grade 0.8700" in chart, "make grade" in chart) == (is_shown, is_shown)
 

@@ -57,17 +57,27 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
     assert contents.entries == (ENTRY,) and ledger.noise_band(ENTRY, 0.3) is None
 
 
+def test_a_line_of_a_later_version_is_read_without_its_new_fields(tmp_path):
+    path, point = tmp_path / "ledger.jsonl", ExpectedScore(450, 0.80, 0.02, 0.003, 1.0)
+    ledger.append(path, replace(ENTRY, expected=(point,)))
+    values = json.loads(path.read_text())
+    values["expected"][0]["new"] = values["new"] = 1
+    path.write_text(json.dumps(values) + "\n")
+    assert ledger.read(path) == Ledger((replace(ENTRY, expected=(point,)),), (), 0)
+
+
 def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_path):
     """Three blends may give one submission: of other members, and with a doubt."""
     path, doubted = tmp_path / "ledger.jsonl", replace(ENTRY, honest_score=0.99, is_doubted=True)
     others = replace(ENTRY, members=("knn",))
-    for entry in (ENTRY, others, doubted):
+    elsewhere = replace(ENTRY, competition="roses")  # the same images under another name
+    for entry in (ENTRY, others, doubted, elsewhere):
         ledger.append_entry_once(path, entry)
-    ledger.confirm_entry(path, result_of(doubted))  # it is the last
-    assert ledger.read(path).entries == (ENTRY, others, doubted)
+    ledger.confirm_entry(path, "digits", result_of(doubted))  # it is the last of its competition
+    assert ledger.read(path).entries == (ENTRY, others, doubted, elsewhere)
     for confirmed in (ENTRY, others):
-        ledger.confirm_entry(path, result_of(confirmed))
-        (row,) = ledger.rows(ledger.read(path))
+        ledger.confirm_entry(path, "digits", result_of(confirmed))
+        (row,) = ledger.submission_states(ledger.of_competition(ledger.read(path), "digits"))
         assert replace(row.entry, made=ENTRY.made) == confirmed
 
 
@@ -86,8 +96,11 @@ def test_an_entry_or_a_submission_of_another_competition_does_not_count():
     contents = Ledger((ENTRY,), (there,), 0)
     assert ledger.already_sent(ledger.of_competition(contents, "digits", "flowers"), ENTRY.digest) is None
     of_roses = ledger.of_competition(contents, "digits", "kaggle.com/c/roses")
-    assert ledger.already_sent(of_roses, ENTRY.digest) == there and ledger.rows(of_roses)[0].public_score == 0.5
-    (row,) = ledger.rows(ledger.of_competition(contents, "digits", "flowers"))
+    assert (
+        ledger.already_sent(of_roses, ENTRY.digest) == there
+        and ledger.submission_states(of_roses)[0].public_score == 0.5
+    )
+    (row,) = ledger.submission_states(ledger.of_competition(contents, "digits", "flowers"))
     assert (row.state, row.public_score) == ("made", None)
 
 
@@ -99,21 +112,24 @@ def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path
         event("scored", ref="1", private=0.97),
         event("failed", digest="b" * 64, error="Submission must have 450 rows"),
     )
-    first, second = ledger.rows(Ledger((ENTRY, other), events, 0))
+    first, second = ledger.submission_states(Ledger((ENTRY, other), events, 0))
     assert (first.state, first.ref, first.public_score, first.private_score) == ("scored", "1", 0.98, 0.97)
     assert (second.state, second.error, second.public_score) == ("failed", "Submission must have 450 rows", None)
-    line = ledger.table([second], 0.5, "macro_f1")[0]
-    assert line["state"] == "failed: Submission must have 450 rows"
+    (tmp_path / "grades.json").write_text(json.dumps({ENTRY.file: {"macro_f1": {"public": 0.97, "private": 0.96}}}))
+    graded = ledger.with_local_grades([second], tmp_path / "grades.json")
+    states = [line["state"] for line in ledger.table([second, *graded], 0.5, "macro_f1")]
+    error = "Submission must have 450 rows"
+    assert states == [f"failed: {error}", f'graded here: Kaggle reported "{error}"']
 
 
 def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before():
     other, again = replace(ENTRY, digest="b" * 64), replace(ENTRY, made="2026-01-03T03:04:05Z")
-    assert [row.entry for row in ledger.rows(Ledger((ENTRY, other, again), (), 0))] == [other, again]
+    assert [row.entry for row in ledger.submission_states(Ledger((ENTRY, other, again), (), 0))] == [other, again]
 
 
 def test_of_two_metrics_that_gave_the_same_file_a_row_shows_the_last_one_and_a_blend_its_own():
     later, result = replace(ENTRY, metric="accuracy", honest_score=0.99), result_of(ENTRY)
-    assert [row.entry for row in ledger.rows(Ledger((ENTRY, later, ENTRY, later), (), 0))] == [later]
+    assert [row.entry for row in ledger.submission_states(Ledger((ENTRY, later, ENTRY, later), (), 0))] == [later]
     for known, own in (((ENTRY, later), ENTRY), ((later,), later), ((), None)):
         assert ledger.entry_of_blend(known, result) == own
 
@@ -146,7 +162,7 @@ def test_scores_of_two_metrics_or_of_a_doubted_blend_have_no_gap_or_no_noise(tmp
     entry, digest = replace(ENTRY, expected=expected), "b" * 64
     other = replace(entry, digest=digest, file="b.csv", metric="accuracy")
     events = [event("scored", each, ref="1", public=0.98) for each in (ENTRY.digest, digest)]
-    rows = ledger.rows(Ledger((entry, other), tuple(events), 0))
+    rows = ledger.submission_states(Ledger((entry, other), tuple(events), 0))
     lines = ledger.table(rows, 0.5, "macro_f1")
     assert [line["gap"] for line in lines] == ["-0.0090", "-"] and lines[0]["noise"] != lines[1]["noise"] == "-"
     doubted = replace(rows[0], entry=replace(entry, is_doubted=True))
@@ -154,5 +170,5 @@ def test_scores_of_two_metrics_or_of_a_doubted_blend_have_no_gap_or_no_noise(tmp
     assert (line["gap"], line["noise"]) == ("-0.0090", "-")  # nothing can be expected of a score that may know its rows
     grade = {"accuracy": {"public": 0.97, "private": 0.96}}
     (tmp_path / "grades.json").write_text(json.dumps({"b.csv": grade, ENTRY.file: grade}))
-    graded = ledger.with_local_grades(ledger.rows(Ledger((entry, other), (), 0)), tmp_path / "grades.json")
+    graded = ledger.with_local_grades(ledger.submission_states(Ledger((entry, other), (), 0)), tmp_path / "grades.json")
     assert [line["private"] for line in ledger.table(graded, 0.5, "macro_f1")] == ["-", "0.96000"]

@@ -6,8 +6,9 @@ from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
 from competition.files.image_codec import FORMAT_NAMES
-from competition.prepare.adapter_types import Competition, Layout, Settings
+from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters.image_files import image_paths
+from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
 
@@ -26,8 +27,8 @@ def split_named(folder: str) -> str:
 def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     """Classes and rows of a source without a table; ids are paths below `raw`.
 
-    Images under val/ are in `train`: folder.rows tells them apart. Raises UserError without images, for images outside the
-    class folders, and for settings that need a table.
+    Images under val/ are among the labelled rows: folder.rows tells them apart. Raises UserError without images, for images
+    outside the class folders, and for settings that need a table.
     """
     paths = [PurePosixPath(path) for path in image_paths(raw)]
     if not paths:
@@ -64,7 +65,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     number = {name: n for n, name in enumerate(names)}
     labels = [number[name] for name in class_of.values()]
     validation = {str(path) for path in paths if splits.get(path.parts[0]) == "val"}
-    return Layout(competition, (list(class_of), labels, [""] * len(labels)), test, validation=validation)
+    return Layout(competition, list(class_of), labels, [""] * len(labels), test, validation=validation)
 
 
 def _split_folders(paths: Sequence[PurePosixPath]) -> dict[str, str]:

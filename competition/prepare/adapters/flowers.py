@@ -13,7 +13,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.prepare import record_files
-from competition.prepare.adapter_types import Competition, Part, Row, Settings, only_predicts
+from competition.prepare.adapter_types import Competition, Part, Row, Settings, require_form
 from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.targets import resolve_metric
 
@@ -44,7 +44,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
     if not converted.exists():
         return label_competition(settings, list(CLASSES))
     competition = Competition.load(converted)
-    only_predicts(settings, competition.predicts)
+    require_form(settings, competition.predicts)
     metric = settings.metric or competition.metric
     return replace(competition, name=settings.name, slug=settings.slug, metric=metric, notes=())
 
@@ -55,7 +55,7 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
     Kaggle's page: "a separate F1 score is calculated for each label and then averaged". The score of
     an absent class is not stated; all 104 classes are among the 7,382 test images, where both definitions agree.
     """
-    only_predicts(settings, "label")
+    require_form(settings, "label")
     return Competition(
         name=settings.name,
         slug="" if settings.miniature else settings.slug,

@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
 from competition.files.image_codec import SUFFIXES
-from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Row, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
 from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
+from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.adapters.tables import write_csv
 
@@ -36,7 +37,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         lifted.rmdir()
     if not (raw / SAMPLE).exists():
         layout = read_layout(raw, settings)
-        write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test))
+        write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test_ids))
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -45,14 +46,13 @@ def describe(raw: Path, settings: Settings) -> Competition:
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = read_layout(raw, settings), ImageFiles(raw)
-    ids, labels, groups = layout.train
     id_column = layout.competition.id_column
-    for row in files.rows(ids, labels, "train", id_column, groups):
+    for row in files.rows(layout.ids, layout.labels, "train", id_column, layout.groups):
         top, _, below = row.shard.partition("/")
         is_named_val = bool(below) and split_named(top) == "val"
         is_in_val = is_named_val if layout.validation is None else row.id in layout.validation
         yield replace(row, part="val") if is_in_val and settings.validation == "apart" else row
-    yield from files.rows(layout.test, [-1] * len(layout.test), "test", id_column)
+    yield from files.rows(layout.test_ids, [-1] * len(layout.test_ids), "test", id_column)
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
@@ -96,7 +96,7 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
         texts = first_few(sorted(path.name for path in raw.glob("*.txt")), 3)
         notes += [f"not read: {texts}: rename a table of labels to train.csv"] if texts else []
         raise UserError("; ".join([str(error), *notes])) from None
-    notes = [*([] if layout.test else [NO_TEST_NOTE]), *notes]
+    notes = [*([] if layout.test_ids else [NO_TEST_NOTE]), *notes]
     competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
     return replace(layout, competition=competition)
 

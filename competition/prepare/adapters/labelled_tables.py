@@ -12,7 +12,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
-from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Predicts, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Predicts, Settings
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.label_cells import (
     Labels,
@@ -23,6 +23,7 @@ from competition.prepare.adapters.label_cells import (
     read_numbers,
     zeros_and_ones,
 )
+from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
@@ -104,7 +105,8 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
     competition = replace(competition, notes=(*labels.notes, *notes))
     other_columns = pd.concat([rows[[id_column, *shared]] for rows in (train, test)]) if shared else None
-    return Layout(competition, (list(train[id_column]), labels.numbers, groups), list(test[id_column]), other_columns)
+    ids, test_ids = list(train[id_column]), list(test[id_column])
+    return Layout(competition, ids, labels.numbers, groups, test_ids, other_columns)
 
 
 def _class_names(

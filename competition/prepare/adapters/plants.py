@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.prepare.adapter_types import Competition, Row, Settings, only_predicts
+from competition.prepare.adapter_types import Competition, Row, Settings, require_form
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.adapters.tables import one_hot_labels, read_csv
@@ -37,7 +37,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
         columns = list(read_csv(raw / name))
         if columns != [ID, *NAMES]:
             raise UserError(f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; another competition?")
-    only_predicts(settings, "probabilities")
+    require_form(settings, "probabilities")
     return Competition(
         name=settings.name,
         slug="" if settings.miniature else settings.slug,
