@@ -7,8 +7,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.params import Member, Params
 from competition.files.manifest import Manifest, sha256
-from competition.kernels.packing import files as packed_files
-from competition.kernels.packing import own_files, project_path, sent_params
+from competition.kernels.packing import referenced_files, sent_params, source_files
 
 PARAMS = "cluster-params.json"  # JSON is YAML
 
@@ -18,7 +17,7 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 
     root: folder of the project.  members: with overrides and tuned values applied, so that no machine needs a study.
     """
-    for name, data in packed_files(root, params.plugins, machine_params(params, members), PARAMS).items():
+    for name, data in source_files(root, params.plugins, machine_params(params, members), PARAMS).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -27,23 +26,18 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
     """Parameters for the machines: without secrets and without paths of this one."""
     params = sent_params(params, members)
-    return replace(params, tune=replace(params.tune, members=()), cache=replace(params.cache, folder=""))
+    return replace(params, tune=replace(params.tune, members=()))
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:
-    """Relative path -> local file of the initial weights and, if is_tuning, of the
-    weights that a study searches.
+    """Relative path -> local file of what training reads besides the prepared data, see `referenced_files`.
 
     A process on a machine starts in the folder of these files, because their paths are parameters.
     Raises UserError for files outside the project's folder.
     """
-    folders = own_files(replace(params, prepare=replace(params.prepare, external={})), members)
-    local = [file for files in folders.values() for file in files]
-    if is_tuning:
-        weights = params.tune.search["weights"].choices if "weights" in params.tune.search else ()
-        paths = [Path(project_path(str(one), "tune.search.weights")) for one in weights if Path(str(one)).exists()]
-        local += [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
-    return {file.as_posix(): file for file in local}
+    prepare = replace(params.prepare, external={})  # their images are in the prepared data
+    folders = referenced_files(replace(params, prepare=prepare), members, is_tuning)
+    return {file.as_posix(): file for files in folders.values() for file in files}
 
 
 def files_to_send(

@@ -1,13 +1,17 @@
-"""The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
+"""The keys of params.yaml with the type and range of each value, as frozen dataclasses.
+
+`validation.validate` checks types and ranges; constructing a dataclass or `replace` checks nothing. params.yaml holds the
+default values: only keys that few files need have one here.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+MAX_INT32 = 2**31 - 1  # seeds and counts go through 32-bit tensors
+Count = Annotated[int, Field(ge=0, le=MAX_INT32)]
+Positive = Annotated[int, Field(ge=1, le=MAX_INT32)]
 Share = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
@@ -203,7 +207,7 @@ class Member(Block):
     alpha: AboveZero
     weights: str
     train: Train
-    # Only these keys may be left out, because most members do not need them.
+    # The following keys may be left out of a member, because most members do not need them.
     external: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
     teacher_weight: Share = 0.3

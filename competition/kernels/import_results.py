@@ -21,7 +21,7 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
-# Files in the kernel's output beside the archives, see `leave` of the plan (pipelines/kaggle/kernel.py).
+# Files in the kernel's output beside the archives, see `copy_out` of the plan (pipelines/kaggle/kernel.py).
 SUBMISSION, LEDGER, BUDGET = "submission.csv", "goldfold-ledger.jsonl", "goldfold-budget.yaml"
 HOUR = 3600
 

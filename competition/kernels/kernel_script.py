@@ -67,8 +67,8 @@ def main(working: Path, inputs: Path) -> int:
             traceback.print_exc()
         status, problem = "failed", str(error) or repr(error)
     archives, not_packed = collect(root, PLAN["collect"], working)
-    for name, pattern in PLAN["leave"].items() if status != "failed" and not not_packed else ():
-        paths = list(root.glob(pattern))  # one file, which is copied to the outputs
+    for name, pattern in PLAN["copy_out"].items() if status != "failed" and not not_packed else ():
+        paths = list(root.glob(pattern))
         if status == "cut" and not paths:
             continue
         try:
@@ -311,11 +311,13 @@ def collect(root: Path, patterns: list[str], working: Path) -> tuple[list[dict[s
 
 
 def write_archive(result_folder: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
-    """Write the files of a result folder to NAME.pack; return the result folder, file name and digest.
+    """Write the files of a result folder to NAME-DIGEST.pack; return the result folder, file name and digest.
 
     result_folder: path of the folder, relative to the project's root.  The archive is a zip; Kaggle would unpack a file called .zip.
     """
-    file = (result_folder.replace("/", "-").strip(".") or "project-root") + ".pack"
+    # The digest is of the path: a/b and a-b have the same readable name.
+    name = result_folder.replace("/", "-").strip(".") or "project-root"
+    file = f"{name}-{hashlib.sha256(result_folder.encode()).hexdigest()[:8]}.pack"
     temporary = working / f".{file}.part"
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:

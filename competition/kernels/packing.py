@@ -25,9 +25,9 @@ from competition.config.secrets import without_secrets
 from competition.files.manifest import write_json
 from competition.kernels import kernel_script
 
-LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
+MAX_KERNEL_CHARACTERS = 1_000_000  # of source, which Kaggle accepts in one kernel
 SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.csv", "competition/**/*.yaml", "pipelines/**/*.py")
-NO_PATH = re.compile(rf"(none|imagenet)$|{HUB}|\w+://")  # weights that are no local file
+NO_PATH = re.compile(rf"(none|imagenet)?$|{HUB}|\w+://")  # what names no local file
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:
@@ -50,39 +50,54 @@ class Plan:
     # Arguments of `python`, run in the project's root; "{input:NAME}" stands for the input folder that holds NAME.
     commands: tuple[tuple[str, ...], ...]
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
-    leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
+    copy_out: Mapping[str, str]  # name in the outputs -> pattern of the one file that is copied there
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
-    jax: Mapping[
-        str, str
-    ]  # package -> version that preflight verified for its TPU: jax, jaxlib, libtpu; {} = the image's
+    # Package -> version that preflight verified for its TPU: jax, jaxlib, libtpu; {} = the image's.
+    jax: Mapping[str, str]
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session
     grace: int  # seconds of it that are reserved for stopping and packing
 
 
-def files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
+def source_files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
     """Name -> content of the source code, the plugins file and the parameters, for another machine.
 
     plugins: path of the file here; "" = none.  sent: see `sent_params`.  name: of the file of the parameters.
     """
     paths = sorted(path for pattern in SOURCE_PATTERNS for path in root.glob(pattern))
     source = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-    # Beside the parameters, because the path of the plugins begins in their folder.
-    own = {PLUGINS: Path(plugins).read_bytes()} if plugins else {}
-    return {**source, **own, name: json.dumps(file_tree(sent), indent=1).encode()}
+    if plugins:  # beside the parameters, because the path of the plugins begins in their folder
+        source[PLUGINS] = Path(plugins).read_bytes()
+    return {**source, name: json.dumps(file_tree(sent), indent=1).encode()}
 
 
 def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, str]:
-    """Module -> requirement, from the text of pyproject.toml. KerasHub only if one of `members` is read from a file."""
-    project = tomllib.loads(pyproject)["project"]
-    lines = [line for extra in ("cpu", "hub") for line in project["optional-dependencies"][extra]]
-    by_package = {
-        re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in (*project["dependencies"], *lines)
-    }
-    from_preset = [m for m in members if m.architecture == FROM_FILE and not m.weights.endswith(".keras")]
-    needs = NEEDS | ({"keras_hub": "keras-hub"} if from_preset else {})
+    """Module -> requirement, from the text of pyproject.toml; optional packages only if one of `members` needs them.
+
+    Not for the networks of the portfolio: a budget leaves out those whose package the machine lacks.
+    """
+    project, needs = tomllib.loads(pyproject)["project"], dict(NEEDS)
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["cpu"], *extras["hub"], *extras["albumentations"]]
+    by_package = {re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in lines}
+    for member in members:
+        if needs_keras_hub(member):
+            needs["keras_hub"] = "keras-hub"
+        if member.train.albumentations:
+            needs["albumentations"] = "albumentations"
     return {module: by_package[package] for module, package in needs.items()}
+
+
+def needs_keras_hub(member: Member) -> bool:
+    """Return True if the network of a member is a KerasHub preset, or a local .keras file with layers of KerasHub."""
+    file = Path(member.weights)
+    if member.architecture != FROM_FILE or file.suffix != ".keras":
+        return member.architecture == FROM_FILE
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return "config.json" in archive.namelist() and b"keras_hub" in archive.read("config.json")
 
 
 def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
@@ -98,6 +113,7 @@ def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
         external={},
         blend=replace(params.blend, members=()),  # stored runs are not there; it predicts with all members
         competition=replace(params.competition, source=""),
+        cache=replace(params.cache, folder=""),
         convert=replace(params.convert, source="", target=""),
     )
 
@@ -105,12 +121,10 @@ def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
     """Parameters for the kernel, which also has no bucket and its own device."""
     require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
-    return replace(
-        sent_params(params, members),
-        device=replace(params.device, backend="auto", require=require),
-        storage=replace(params.storage, bucket=""),
-        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
-    )
+    device, storage = replace(params.device, backend="auto", require=require), replace(params.storage, bucket="")
+    sent = replace(sent_params(params, members), device=device, storage=storage)
+    # A notebook submission is blended there, of the members that blend.members names.
+    return replace(sent, blend=params.blend) if params.kaggle.submit == "notebook" else sent
 
 
 def accelerator(machine: str) -> str:
@@ -119,20 +133,25 @@ def accelerator(machine: str) -> str:
     return kinds.get(machine.lower()[:3], "")
 
 
-def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[Path]]:
-    """Folder -> local files that training reads: external images and initial weights.
+def referenced_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, list[Path]]:
+    """Folder -> local files that training reads: external images, initial weights, and pipelines of Albumentations.
 
+    is_tuning: also the weights that a study searches.
     Their paths are parameters and therefore part of a fold model's digest: the kernel must have them at the same paths.
     UserError for a path outside the project's folder.
     """
-    read = {f"prepare.external.{name}": folder for name, folder in params.prepare.external.items()}
-    weights = {f"members.{name}.weights": member.weights for name, member in members.items()}
-    read |= {key: entry for key, entry in weights.items() if not NO_PATH.match(entry)}
+    stated = [(f"members.{name}.weights", member.weights) for name, member in members.items()]
+    stated += [
+        (f"members.{name}.train.albumentations", member.train.albumentations) for name, member in members.items()
+    ]
+    if is_tuning and "weights" in params.tune.search:
+        stated += [("tune.search.weights", str(choice)) for choice in params.tune.search["weights"].choices]
+    external = [(f"prepare.external.{name}", folder) for name, folder in params.prepare.external.items()]
     folders: dict[str, list[Path]] = {}
-    for key, entry in read.items():
+    for key, entry in (*external, *((key, entry) for key, entry in stated if not NO_PATH.match(entry))):
         path = Path(project_path(entry, key))
         if path.is_dir():  # of images, or a KerasHub preset
-            folders[entry] = [file for file in sorted(path.rglob("*")) if file.is_file()]
+            folders[path.as_posix()] = [file for file in sorted(path.rglob("*")) if file.is_file()]
         elif path.is_file():
             files = folders.setdefault(path.parent.as_posix(), [])
             files += {path} - {*files}
@@ -152,31 +171,31 @@ def project_path(path: str, key: str) -> str:
 
 
 def commands(
-    sets: Sequence[str],
+    overrides: Sequence[str],
     work: str,
-    like: str,
+    folds_from: str,
     training: Mapping[str, Sequence[int]],
-    tuning: Sequence[str],
-    last: Sequence[Sequence[str]],
+    members_to_tune: Sequence[str],
+    last_stages: Sequence[Sequence[str]],
 ) -> tuple[tuple[str, ...], ...]:
     """Stages of one kernel, as arguments of `python`.
 
-    sets: overrides KEY=VALUE.  like: index whose groups and folds are copied.  training: member -> folds.
-    tuning: those of its members that are tuned first.  last: the stages after training, each with its options.
+    overrides: KEY=VALUE.  folds_from: index whose groups and folds are copied.  training: member -> folds.
+    members_to_tune: those of its members that are tuned first.  last_stages: after training, each with its options.
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
         alone = ("--alone",) if name in ("download", "train", "predict") else ()
-        common = ("--params", PARAMS, "--work", work, "--set", shlex.join(sets))
+        common = ("--params", PARAMS, "--work", work, "--set", shlex.join(overrides))
         return ("-m", "pipelines", name, *alone, *common, *options)
 
     train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
         for name, folds in training.items()
-        for verb in (("tune", "train") if name in tuning else ("train",))
+        for verb in (("tune", "train") if name in members_to_tune else ("train",))
     ]
-    prepare = [stage("download"), stage("prepare", "--folds-from", like), stage("resolve")]
-    return (*prepare, *train, *(stage(*each) for each in last))
+    prepare = [stage("download"), stage("prepare", "--folds-from", folds_from), stage("resolve")]
+    return (*prepare, *train, *(stage(*each) for each in last_stages))
 
 
 def pack(files: Mapping[str, bytes], plan: Plan) -> str:
@@ -192,9 +211,9 @@ def pack(files: Mapping[str, bytes], plan: Plan) -> str:
     text = Path(kernel_script.__file__).read_text(encoding="utf-8")
     text = text.replace("PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})")
     text = text.replace('PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
-    if len(text) > LARGEST:
+    if len(text) > MAX_KERNEL_CHARACTERS:
         raise UserError(
-            f"the packed project has {len(text):,} characters, Kaggle accepts {LARGEST:,}: leave large files out, and "
+            f"the packed project has {len(text):,} characters, Kaggle accepts {MAX_KERNEL_CHARACTERS:,}: leave large files out, and "
             "attach them as a dataset."
         )
     return text

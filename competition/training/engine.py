@@ -84,8 +84,9 @@ class Engine(ABC):
     def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
         """Predict the first `count` images of batches (B, H, W, 3) uint8 under every view; the others pad the last batch.
 
-        Returns (count, V, C) float32 in their order. One small program makes all views of a batch, which then share the
-        network, compiled once; the next batch is started before the results of one are fetched.
+        Returns (count, V, C) float32 in their order; for a regression the values (count, V, 1). One small program makes all
+        views of a batch, which then share the network, compiled once; the next batch is started before the results of one
+        are fetched.
         """
 
     @abstractmethod
@@ -179,6 +180,7 @@ def collect_probabilities(
     """Predict every batch; the results of the first `count` images, (count, V, C) float32, without those of the padding.
 
     dispatch: images (B, H, W, 3) -> probabilities (B, V, C) that a device may still be computing.
+    count: at least 1; AssertionError if the batches hold fewer images.
     Each batch is dispatched before the one before it is fetched, so the device never waits for the host.
     """
     collected, done = np.zeros(0, np.float32), 0

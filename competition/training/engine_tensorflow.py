@@ -49,7 +49,7 @@ class TensorFlowEngine(Engine):
 
     def __init__(self, network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> None:
         super().__init__(compiled_in)
-        self._strategy = device.strategy
+        self._strategy, self._replicas = device.strategy, device.replicas
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
         with self._strategy.scope():
             self._model = network()
@@ -59,21 +59,22 @@ class TensorFlowEngine(Engine):
             trainable = [v.value for v in self._model.trainable_variables]
             self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable), layer_groups(self._model))
             self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
-            followed = [(name, v) for name, v in saved if self.keeps_average and v.dtype == tf.float32]
-            self._averaged_names, self._followed = [name for name, _ in followed], [v for _, v in followed]
-            self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
-            self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
+            averaged = [(name, v) for name, v in saved if self.keeps_average and v.dtype == tf.float32]
+            self._averaged_names, self._averaged = [name for name, _ in averaged], [v for _, v in averaged]
+            self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._averaged))
+            self._average = tf.Variable(self._average_layout.flatten(self._averaged), trainable=False)
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
             self._named = [*saved, *zip(MOMENTS, self._moments, strict=True)]  # all variables but the averages
             self._named += [(LOSS_SCALE, self._scaling)] if compiled_in.scale_loss else []
         self._initial_state = self.state()
-        # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
-        self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
         # GPUs the step exchanges gradients, which XLA cannot compile here.
         use_xla = self._is_single_device and device.kind == "gpu"
+        # AutoGraph converts the loop over steps only; otherwise it would convert everything the step calls.
         if use_xla:
-            self._unconverted_step = tf.function(self._replica_step, jit_compile=True, autograph=False)
+            self._step_of_replica = tf.function(self._replica_step, jit_compile=True, autograph=False)
+        else:
+            self._step_of_replica = tf.autograph.experimental.do_not_convert(self._replica_step)
         self._compiled_steps = tf.function(self._steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)
@@ -96,7 +97,7 @@ class TensorFlowEngine(Engine):
         return float(self._compiled_steps(batches)) / len(rates)
 
     def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
-        replicas = self._strategy.num_replicas_in_sync
+        replicas = self._replicas
 
         def share(context: tf.distribute.ReplicaContext, images: np.ndarray) -> tf.Tensor:
             first = context.replica_id_in_sync_group * (len(images) // replicas)
@@ -112,17 +113,20 @@ class TensorFlowEngine(Engine):
             return tf.stack(probs, axis=1)
 
         # The averages, if they are kept, are in the model's variables until all rows are predicted.
-        weights = [variable.numpy() for variable in self._followed]
-        for variable, average in zip(self._followed, self._average_layout.split(self._average.numpy()), strict=True):
+        weights = [variable.numpy() for variable in self._averaged]
+        for variable, average in zip(self._averaged, self._average_layout.split(self._average.numpy()), strict=True):
             variable.assign(average)
         try:
             return collect_probabilities(batches, count, dispatch)
         finally:
-            for variable, value in zip(self._followed, weights, strict=True):
+            for variable, value in zip(self._averaged, weights, strict=True):
                 variable.assign(value)
 
     def distributed_probabilities(self, images: Any) -> tf.Tensor:
-        """(B, C) probabilities of a distributed batch of the network's input: what `network` compiles."""
+        """(B, C) probabilities of a distributed batch of the network's input: what `network` compiles.
+
+        For a regression the values (B, 1).
+        """
         outputs = self._strategy.run(
             lambda local: output_of_logits(self._model(local, training=False), self._target), (images,)
         )
@@ -144,7 +148,7 @@ class TensorFlowEngine(Engine):
         """One step per row of the step table. Returns the sum of the losses, in float64: it is the same however steps are called."""
         total, table = tf.constant(0.0, tf.float64), self._step_table.read_value()
         for n in tf.range(tf.shape(table)[0]):
-            parts = self._strategy.run(self._unconverted_step, (*next(batches), table[n]))
+            parts = self._strategy.run(self._step_of_replica, (*next(batches), table[n]))
             total += tf.cast(self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None), tf.float64)
         return total
 
@@ -184,7 +188,10 @@ class TensorFlowEngine(Engine):
         return total, loss
 
     def _update(self, strategy: Any, gradient: tf.Tensor, row: tf.Tensor) -> None:
-        """Update every replica's copy of the variables.  gradient: (P,), of all replicas; Keras clips each replica's."""
+        """Update every replica's copy of the variables.  gradient: (P,) summed over replicas.
+
+        (A Keras optimizer would clip each replica's gradient before summing.)
+        """
 
         def step(_: tf.Variable, variables: dict[str, Any], gradient: tf.Tensor, row: tf.Tensor) -> None:
             (m, v), trainable, scaling = variables["moments"], variables["trainable"], variables["scaling"]
@@ -199,11 +206,11 @@ class TensorFlowEngine(Engine):
             v.assign(new_v)
             for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
                 x.assign_sub(tf.reshape(part, x.shape))
-            if variables["followed"]:
+            if variables["averaged"]:
                 average = variables["average"]
-                new_weights = self._average_layout.flatten([x.read_value() for x in variables["followed"]])
+                new_weights = self._average_layout.flatten([x.read_value() for x in variables["averaged"]])
                 average.assign(update_average(average.read_value(), new_weights, scalars))
 
-        variables = {"moments": self._moments, "average": self._average, "followed": self._followed}
+        variables = {"moments": self._moments, "average": self._average, "averaged": self._averaged}
         variables |= {"scaling": self._scaling, "trainable": [v.value for v in self._model.trainable_variables]}
         strategy.extended.update(self._moments[0], step, (variables, gradient, row), group=True)

@@ -159,7 +159,8 @@ def adamw_step(
     factors = layout.spread(scalars.rate_factors)
     # Clipped by value, then by the global norm over the variables that are not frozen.
     gradient = ops.clip(gradient, -scalars.clip_value, scalars.clip_value)
-    norm = ops.sqrt(ops.sum(ops.square(gradient) * ops.sign(factors)))
+    # Selected before they are squared: the square of a frozen entry above 1.8e19 is infinite, and infinity * 0 is NaN.
+    norm = ops.sqrt(ops.sum(ops.square(ops.where(factors > 0, gradient, 0.0))))
     gradient = gradient * ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
     m, v = moments
     new_m = m + (gradient - m) * (1 - BETA_1)

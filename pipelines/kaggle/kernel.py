@@ -126,12 +126,12 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
         save(prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
-    own = packing.own_files(job.params, members)  # images and weights that training reads
-    inputs: request.ResultFolders = {folder: (Path(folder), files) for folder, files in own.items()}
+    referenced = packing.referenced_files(job.params, members, is_tuning=bool(to_tune))
+    inputs: request.ResultFolders = {folder: (Path(folder), files) for folder, files in referenced.items()}
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
-    files = packing.files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
+    files = packing.source_files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
     if hours_of_budget(job):
         inputs |= request.results_of_budget(job.workspace)
         portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()
@@ -219,31 +219,31 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: 
     """
     settings, work, hours = job.params.kernel, request.path_in_kernel(job.work, job.work), hours_of_budget(job)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
-    sets = [
+    overrides = [
         f"{'.'.join(o.path)}={json.dumps(o.value)}"
         for o in job.workspace.overrides
         if o.path[0] in ("train", "members")
     ]
     if job.params.competition.slug and not job.params.competition.miniature:
-        sets.append(f"competition.source={{input:{SAMPLE}}}")
-    like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
+        overrides.append(f"competition.source={{input:{SAMPLE}}}")
+    folds_from, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
     collect.append(f"{work}/tune/*/*")
-    last: list[tuple[str, ...]] = [("predict", "--allow-partial")]
-    leave: dict[str, str] = {}
+    last_stages: list[tuple[str, ...]] = [("predict", "--allow-partial")]
+    copy_out: dict[str, str] = {}
     if hours:
-        last, collect = [("budget", "--hours", f"{hours:g}")], [f"{work}/members/*/*/fold*"]
-        leave = {import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"}
+        last_stages, collect = [("budget", "--hours", f"{hours:g}")], [f"{work}/members/*/*/fold*"]
+        copy_out = {import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"}
     elif submits:
-        last.append(("blend", "--submissions", output))
-        leave = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+        last_stages.append(("blend", "--submissions", output))
+        copy_out = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
     members = [member for name, member in job.params.members.items() if name in missing or hours]
     return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
-        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, last),
+        commands=packing.commands(overrides, job.work.parent.name, folds_from, missing, to_tune, last_stages),
         collect=tuple(collect),
-        leave=leave,
+        copy_out=copy_out,
         needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), members),
         jax=pair,
         accelerator=packing.accelerator(settings.machine),

@@ -23,14 +23,18 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
     assert there.cluster.members["cnn"] == replace(there.cluster.needs, gpus=1.0)
 
 
-def test_weights_and_those_that_a_study_searches_travel_from_the_project_and_from_nowhere_else(tmp_path, monkeypatch):
+def test_weights_pipelines_and_weights_that_a_study_searches_travel_from_the_project_and_from_nowhere_else(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    for name in ("a.weights.h5", "mine.weights.h5"):
+    for name in ("a.weights.h5", "mine.weights.h5", "transforms.yaml"):
         (tmp_path / name).write_text("{}")
     study = "'tune.search={weights: {choices: [none, a.weights.h5]}}'"
-    here = params(f"members.cnn.weights=mine.weights.h5 prepare.external='{{more: /elsewhere}}' {study}")
-    assert local_files(here, here.members, is_tuning=False).keys() == {"mine.weights.h5"}
-    assert local_files(here, here.members, is_tuning=True).keys() == {"mine.weights.h5", "a.weights.h5"}
+    stated = "members.cnn.weights=mine.weights.h5 train.albumentations=transforms.yaml"
+    here = params(f"{stated} prepare.external='{{more: /elsewhere}}' {study}")
+    files = {"mine.weights.h5", "transforms.yaml"}
+    assert local_files(here, here.members, is_tuning=False).keys() == files
+    assert local_files(here, here.members, is_tuning=True).keys() == files | {"a.weights.h5"}
     here = params(f"'tune.search={{weights: {{choices: [none, {tmp_path}/a.weights.h5]}}}}'")
     with pytest.raises(UserError, match=r"tune.search.weights: .* is outside the project's folder"):
         local_files(here, here.members, is_tuning=True)

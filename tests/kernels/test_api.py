@@ -99,7 +99,7 @@ def test_finished_results_are_imported_although_a_command_failed_and_complete_lo
 def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
     # What exists when the time is up is left in the output; what would have come later is not missed.
     left = {"weights": "work/flowers/members/cnn/*/fold0/weights.npz", "submission.csv": "work/never-made.csv"}
-    version, outcome, _ = push_and_follow(client, plan("0", "9", seconds=6, leave=left))
+    version, outcome, _ = push_and_follow(client, plan("0", "9", seconds=6, copy_out=left))
     output = kernel_results.pull(client, version, "run-1", tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     assert (output.folder / "weights").is_file() and not (output.folder / "submission.csv").exists()
@@ -234,8 +234,8 @@ def test_settings_that_kaggle_would_silently_change_are_errors(changes, message)
 
 
 def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
-    files = packing.files(ROOT, "", packing.kernel_params(params(), params().members))
-    assert len(packing.pack(files, plan("0"))) < 0.7 * packing.LARGEST
+    files = packing.source_files(ROOT, "", packing.kernel_params(params(), params().members))
+    assert len(packing.pack(files, plan("0"))) < 0.7 * packing.MAX_KERNEL_CHARACTERS
     with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
 

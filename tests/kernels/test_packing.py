@@ -1,5 +1,6 @@
 import hashlib
 import json
+import zipfile
 from pathlib import Path
 
 import pandas as pd
@@ -25,9 +26,10 @@ from competition.workspace.workspace import Workspace
 
 def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     local_params = params(
-        "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3"
+        "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3 "
+        "cache.folder=/here/ssd"
     )
-    packed = packing.files(ROOT, "", packing.kernel_params(local_params, local_params.members))
+    packed = packing.source_files(ROOT, "", packing.kernel_params(local_params, local_params.members))
     assert {"competition/config/errors.py", "pipelines/main_job/train.py"} <= packed.keys()
     assert all(name.endswith((".py", ".csv", ".yaml")) or name == packing.PARAMS for name in packed)
     (tmp_path / packing.PARAMS).write_bytes(packed[packing.PARAMS])
@@ -36,6 +38,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
         assert getattr(unpacked_params, block) == getattr(local_params, block)
     assert unpacked_params.competition.source == unpacked_params.storage.bucket == unpacked_params.convert.target == ""
     assert unpacked_params.device.require == "tpu"
+    assert unpacked_params.cache.folder == ""
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
 
 
@@ -43,7 +46,7 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     (tmp_path / "mine.py").write_text("METRICS = {'zero': lambda labels, probs: 0.0}\n")
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     here = load_params(tmp_path / "recipe.yaml", parse_overrides("competition.metric=zero"))
-    packed = packing.files(ROOT, here.plugins, packing.kernel_params(here, here.members))
+    packed = packing.source_files(ROOT, here.plugins, packing.kernel_params(here, here.members))
     (there := tmp_path / "kernel").mkdir()
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])
@@ -62,11 +65,56 @@ def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeyp
     write_files(tmp_path, "models/vit/config.json", "models/vit/model.weights.h5")
     here = params("members.cnn.architecture=from_file members.cnn.weights=models/vit")
     files = [Path("models/vit/config.json"), Path("models/vit/model.weights.h5")]
-    assert packing.own_files(here, here.members) == {"models/vit": files}
+    assert packing.referenced_files(here, here.members, is_tuning=False) == {"models/vit": files}
     text = (ROOT / "pyproject.toml").read_text()
     # From 0.30 on it pins a kagglesdk that kaggle excludes: the two would not be installed together.
     assert packing.requirements(text, here.members.values())["keras_hub"] == "keras-hub>=0.29,<0.30"
     assert "keras_hub" not in packing.requirements(text, params().members.values())
+
+
+def carry(folders: dict[str, list[Path]], target: Path) -> None:
+    packing.carry({folder: (Path(folder), files) for folder, files in folders.items()}, target)
+
+
+def test_a_keras_file_asks_for_keras_hub_only_if_it_has_its_layers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "pyproject.toml").read_text()
+    for module, is_hub in (("keras.layers", False), ("keras_hub.src.layers", True)):
+        with zipfile.ZipFile("net.keras", "w") as archive:
+            archive.writestr("config.json", json.dumps({"module": module}))
+        here = params("members.cnn.architecture=from_file members.cnn.weights=net.keras")
+        assert ("keras_hub" in packing.requirements(text, here.members.values())) == is_hub
+    Path("net.keras").write_bytes(b"no archive")
+    assert "keras_hub" not in packing.requirements(text, here.members.values())
+
+
+def test_a_pipeline_of_albumentations_travels_and_asks_for_its_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, "mine/transforms.yaml")
+    here, text = params("train.albumentations=mine/transforms.yaml"), (ROOT / "pyproject.toml").read_text()
+    files = packing.referenced_files(here, here.members, is_tuning=False)
+    assert files == {"mine": [Path("mine/transforms.yaml")]}
+    assert packing.requirements(text, here.members.values())["albumentations"] == "albumentations==2.0.8"
+    assert "albumentations" not in packing.requirements(text, params().members.values())
+
+
+def test_the_weights_that_a_study_searches_travel_if_the_kernel_tunes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, "mine/a.weights.h5")
+    here = params("'tune.search={weights: {choices: [none, mine/a.weights.h5]}}'")
+    assert packing.referenced_files(here, here.members, is_tuning=False) == {}
+    searched = packing.referenced_files(here, here.members, is_tuning=True)
+    assert searched == {"mine": [Path("mine/a.weights.h5")]}
+
+
+def test_two_folders_that_differ_in_a_slash_and_a_dash_are_both_restored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, "extra/pets/cat/1.jpg", "extra-pets/dog/2.jpg")
+    here = params("'prepare.external={a: extra/pets, b: extra-pets}'")
+    carry(packing.referenced_files(here, {}, is_tuning=False), tmp_path / "inputs" / "carried")
+    assert restore(tmp_path / "inputs", tmp_path / "root") == ["extra/pets", "extra-pets"]
+    for name in ("extra/pets/cat/1.jpg", "extra-pets/dog/2.jpg"):
+        assert (tmp_path / "root" / name).read_bytes() == name.encode()
 
 
 def test_images_and_weights_inside_the_project_are_packed_and_restored_at_their_paths(tmp_path, monkeypatch):
@@ -74,13 +122,13 @@ def test_images_and_weights_inside_the_project_are_packed_and_restored_at_their_
     write_files(tmp_path, "pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5", "mine/not-asked-for.h5")
     weights = "members.cnn.weights=mine/a.weights.h5 members.small.weights=top.weights.h5"
     local_params = params(f"'prepare.external={{more: pictures}}' {weights}")
-    packed = packing.own_files(local_params, {**local_params.members, "again": local_params.members["cnn"]})
-    packing.carry({folder: (Path(folder), files) for folder, files in packed.items()}, tmp_path / "inputs" / "carried")
+    members = {**local_params.members, "again": local_params.members["cnn"]}
+    carry(packing.referenced_files(local_params, members, is_tuning=False), tmp_path / "inputs" / "carried")
     assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "mine", "."]
     restored = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*.*")}
     assert restored.keys() == {"pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5"}
     assert all(path.read_bytes() == name.encode() for name, path in restored.items())
-    assert packing.own_files(params(), params().members) == {}
+    assert packing.referenced_files(params(), params().members, is_tuning=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -89,12 +137,14 @@ def test_images_and_weights_inside_the_project_are_packed_and_restored_at_their_
         ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is outside the project"),
         ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is outside the project"),
         ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 was not found"),
+        ("prepare.external={more: gs://mine/pictures}", "prepare.external.more: gs://mine/pictures was not found"),
+        ("train.albumentations=absent.yaml", "members.cnn.train.albumentations: absent.yaml was not found"),
     ],
 )
 def test_files_outside_the_project_are_errors(sets, message):
     local_params = params(f"'{sets}'")
     with pytest.raises(UserError, match=message):
-        packing.own_files(local_params, local_params.members)
+        packing.referenced_files(local_params, local_params.members, is_tuning=False)
 
 
 CSV = b"id,label\na,1\n"

@@ -10,7 +10,14 @@ from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
-from competition.training.optimizer import STEPS_PER_DOUBLING, next_loss_scale
+from competition.training.optimizer import (
+    STEPS_PER_DOUBLING,
+    FlatVector,
+    adamw_step,
+    next_loss_scale,
+    step_table,
+    unpack_row,
+)
 from competition.training.trainer import Stopped, warmup_cosine
 
 
@@ -38,6 +45,19 @@ def test_gradients_are_clipped(limited: str) -> None:
     gradients = np.concatenate([10 * v.ravel() for name, v in engine.state().items() if name.endswith("/m")])
     size = np.abs(gradients).max() if limited == "clip_value" else np.linalg.norm(gradients)
     assert size == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_a_gradient_of_a_frozen_variable_whose_square_overflows_leaves_the_other_steps_alone() -> None:
+    layout, ones = FlatVector(((2,), (3,)), ((0.0, False), (1.0, True))), tf.ones(5)
+    rows = step_table(np.full(1, 0.01), 0, replace(TRAIN, freeze_epochs=1, clip_norm=1.0), 4, layout.groups)
+    scalars = unpack_row(tf.constant(rows[0]))
+    variables, moments = [tf.ones(2), tf.ones(3)], (tf.zeros(5), tf.zeros(5))
+    expected, _, _ = adamw_step(layout, ones, variables, moments, None, scalars)
+    change, (_, second_moment), _ = adamw_step(
+        layout, tf.constant([2e19, 1, 1, 1, 1]), variables, moments, None, scalars
+    )
+    np.testing.assert_array_equal(change, expected)
+    assert np.isfinite(second_moment).all()
 
 
 def test_weights_of_another_model_are_an_error() -> None:
