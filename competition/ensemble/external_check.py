@@ -174,6 +174,29 @@ def doubted_members(scores: Mapping[str, Any], doubt: str) -> list[str]:
     return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
 
 
+def doubts_of_folds(scores: Mapping[str, Any]) -> list[str]:
+    """In a few words, of which members the folds are unknown or others."""
+    doubts = {FOLDS_UNKNOWN: "unknown", OTHER_FOLDS: "not those of the scored rows"}
+    return [
+        f"folds of {', '.join(m)} {words}" for doubt, words in doubts.items() if (m := doubted_members(scores, doubt))
+    ]
+
+
+def doubts_of(scores: Mapping[str, Any]) -> list[str]:
+    """The notes that a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
+    doubts = (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS)
+    return [note for note in scores.get("notes", ()) if any(doubt in note for doubt in doubts)]
+
+
 def is_doubted(scores: Mapping[str, Any]) -> bool:
-    """Whether a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
-    return any(doubted_members(scores, doubt) for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS))
+    """Whether the honest score is doubtful because of the predictions of a member."""
+    return bool(doubts_of(scores))
+
+
+def joined_notes(notes: Sequence[str]) -> list[str]:
+    """The notes, those that say the same of several members as one: "cnn, vit: folds unknown"."""
+    names_of: dict[str, list[str]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        names_of.setdefault(text, []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in names_of.items()]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from competition.config.errors import counted
+from competition.ensemble.external_check import joined_notes
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
@@ -29,7 +30,7 @@ def run(job: Job) -> None:
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.workspace)
-    job.echo(*(f"list-blends: {note}" for note in (*inputs.notes, *notes)))
+    job.echo(*(f"list-blends: {note}" for note in (*joined_notes(inputs.notes), *notes)))
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     if optimistic:
