@@ -1,7 +1,8 @@
 """Checks of external predictions: do the rows belong to their ids, and was each row predicted by a model that did not train on it?
 
-Shuffled ids or classes leave a file valid in form. Such predictions are no better than guessing (`guessing_notes`), or agree with
-another member on the training rows and not on the test rows (`agreement_notes`).
+Shuffled ids or classes leave a file valid in form. Such predictions are right more often with another order of the columns
+(`order_notes`), are no better than guessing (`guessing_notes`), or agree with another member on the training rows and not on the
+test rows (`agreement_notes`).
 
 A model is more confident on rows that it was trained on (`leak_notes`; confidence: the probability of the most probable class).
 Averaging K fold models lowers the confidence, so the confidence on training rows, each predicted by one fold model, cannot be
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from competition.config.errors import first_few
 from competition.ensemble.predictions import ViewPredictions
 
 NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
@@ -108,6 +110,35 @@ def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
     ]
 
 
+def order_notes(oof: ViewPredictions, labels: np.ndarray, folds: np.ndarray, names: Sequence[str]) -> list[str]:
+    """A note if columns seem to be exchanged: an order of the columns is better for each class that it moves, by ERRORS standard errors.
+
+    labels, folds: (N,) int.  names: of the C classes.
+    A weak model names a frequent class instead of a rare one, but not the rare one instead of the frequent one as well. An argmax
+    that is best for any frequencies of the classes has no cycle of classes of which each is named instead of the one before.
+    Classes whose rows are all in one fold are left out, because no fold model learned them before it predicted them.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    count, of_folds = len(names), folds.max() + 1
+    table = np.bincount(labels * count + _classes(oof), minlength=count**2).reshape(count, count)  # label, named class
+    right = table.diagonal()[:, None]
+    is_better = table - right > ERRORS * np.sqrt(table + right)
+    is_better[np.bincount(np.unique(labels * of_folds + folds) // of_folds, minlength=count) < 2] = False
+    suspects, column = np.flatnonzero(is_better.any(1)), np.arange(count)  # column: of each class, in the best order
+    column[suspects] = suspects[linear_sum_assignment(table[np.ix_(suspects, suspects)], maximize=True)[1]]
+    moved = suspects[is_better[suspects, column[suspects]]]
+    while not np.isin(column[moved], moved).all():  # only whole cycles: grades that are all one too high are none
+        moved = moved[np.isin(column[moved], moved)]
+    if not len(moved):
+        return []
+    before, gain = table.trace() / len(labels), (table[moved, column[moved]] - right[moved, 0]).sum() / len(labels)
+    return [
+        f"its accuracy is {before:.3f}, but {before + gain:.3f} if the columns {first_few(names[n] for n in moved)} are exchanged: check "
+        "the order of the columns in its files (oof and test)"
+    ]
+
+
 def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping[str, ViewPredictions]) -> list[str]:
     """A note if a member agrees with others on training rows, but with none of them on test rows.
 
@@ -143,6 +174,29 @@ def doubted_members(scores: Mapping[str, Any], doubt: str) -> list[str]:
     return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
 
 
+def doubts_of_folds(scores: Mapping[str, Any]) -> list[str]:
+    """In a few words, of which members the folds are unknown or others."""
+    doubts = {FOLDS_UNKNOWN: "unknown", OTHER_FOLDS: "not those of the scored rows"}
+    return [
+        f"folds of {', '.join(m)} {words}" for doubt, words in doubts.items() if (m := doubted_members(scores, doubt))
+    ]
+
+
+def doubts_of(scores: Mapping[str, Any]) -> list[str]:
+    """The notes that a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
+    doubts = (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS)
+    return [note for note in scores.get("notes", ()) if any(doubt in note for doubt in doubts)]
+
+
 def is_doubted(scores: Mapping[str, Any]) -> bool:
-    """Whether a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
-    return any(doubted_members(scores, doubt) for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS))
+    """Whether the honest score is doubtful because of the predictions of a member."""
+    return bool(doubts_of(scores))
+
+
+def joined_notes(notes: Sequence[str]) -> list[str]:
+    """The notes, those that say the same of several members as one: "cnn, vit: folds unknown"."""
+    names_of: dict[str, list[str]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        names_of.setdefault(text, []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in names_of.items()]

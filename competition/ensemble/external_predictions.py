@@ -26,6 +26,8 @@ from competition.ensemble.external_check import (
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import IDENTITY, ViewPredictions, errors_of_file, free_name, mean_over_folds
 
+SAVE = "np.savez(file, ids=ids, probs=probs, classes=names)"
+
 
 @dataclass(frozen=True)
 class ExternalPredictions:
@@ -87,9 +89,16 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> list[ViewPredictions]:
     ids: those of the training rows or of the test rows; the file may have both.
     """
     if path.suffix not in (".csv", ".npz"):
-        raise UserError(f"{path}: expected .csv or .npz")
+        raise UserError(f"{path}: expected .csv or .npz; {SAVE} writes an .npz")
     with errors_of_file(path):
         tables = (_read_csv if path.suffix == ".csv" else _read_npz)(path, rows.classes, rows.target)
+        (part, other), others = ("training", "test"), rows.test_ids
+        if ids is rows.test_ids:
+            (part, other), others = (other, part), rows.train_ids
+        of_file = tables[0].ids
+        if len(others) and not np.isin(ids, of_file).any() and np.isin(others, of_file).all():
+            found = f"expected the ids of the {part} rows, found those of the {other} rows"
+            raise UserError(f"{found}: are oof and test exchanged?")
         return [table.at(ids) for table in tables]
 
 
@@ -97,10 +106,12 @@ def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     """A column of ids (see `free_name`) and one column per class, by name, in any order."""
     name = free_name("id", classes)
     table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
-    if differing := sorted({*table.columns} ^ {name, *classes}):
+    expected = {name, *classes}
+    if differing := sorted({*table.columns} ^ expected):
+        remedy = "remove them" if expected < {*table.columns} else "rename the columns"
         raise UserError(
             f"{path} has the columns {first_few(table.columns)}; expected {name!r} and one for each class name, separated by commas "
-            f"(to_csv without sep and decimal); they differ in {first_few(differing)}: rename the columns"
+            f"(to_csv without sep and decimal); they differ in {first_few(differing)}: {remedy}"
         )
     probs = table[list(classes)].to_numpy(np.float32)
     return [ViewPredictions(table[name].to_numpy(str), (IDENTITY,), probs[:, None], target)]
@@ -113,8 +124,8 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     wanted = {"ids", "probs", "classes"} if len(classes) > 1 else {"ids", "probs"}
     if not wanted <= arrays.keys():
         raise UserError(
-            f"{path}: expected the arrays {', '.join(sorted(wanted))}, found {', '.join(sorted(arrays)) or 'none'}; classes are the "
-            "names of the columns, by which they are joined: np.savez(..., classes=names)"
+            f"{path}: expected the arrays {', '.join(sorted(wanted))}, found {', '.join(sorted(arrays)) or 'none'}: {SAVE}, where "
+            "names are the classes of the columns, by which they are joined"
         )
     ids, probs = arrays["ids"], arrays["probs"]
     columns = [str(name) for name in arrays.get("classes", np.array(classes)).ravel()]

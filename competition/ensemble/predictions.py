@@ -69,6 +69,8 @@ class ViewPredictions:
             bad[start : start + size] = ~valid.reshape(len(part), -1).all(1)
         if bad.any():
             wanted, remedy = WANTED[target]
+            if not np.isfinite(probs[bad]).all():
+                remedy = WANTED["regression"][1]
             raise UserError(
                 f"{counted(int(bad.sum()), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}: {remedy}, or predict again"
             )
@@ -172,8 +174,9 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     indices = pd.Index(ids, dtype=object).get_indexer(pd.Index(wanted, dtype=object))
     missing = wanted[indices < 0]
     if len(missing):
-        names = ", ".join(missing[:3])
-        raise UserError(f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict them again")
+        names, others = ", ".join(missing[:3]), ids[~np.isin(ids, wanted)]
+        remedy = f"there are other ids, first {', '.join(others[:3])}" if len(others) else "predict them again"
+        raise UserError(f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; {remedy}")
     return indices
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
 from competition.ensemble.metrics import Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
@@ -137,14 +137,6 @@ def weighted_score(
 def has_shift(scores: Scores) -> bool:
     """Do the test rows differ from the training rows, so that no interval can be expected?"""
     return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
-
-
-def doubts_of_folds(scores: Scores) -> list[str]:
-    """In a few words, of which members the folds are unknown or others."""
-    doubts = {FOLDS_UNKNOWN: "unknown", OTHER_FOLDS: "not those of the scored rows"}
-    return [
-        f"folds of {', '.join(m)} {words}" for doubt, words in doubts.items() if (m := doubted_members(scores, doubt))
-    ]
 
 
 def without_expectation(scores: Scores) -> str:

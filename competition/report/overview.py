@@ -6,10 +6,10 @@ from pathlib import Path
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, is_doubted
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, doubts_of_folds, is_doubted
 from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.caveats import doubts_of_folds, without_expectation
+from competition.report.caveats import without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.classes import HonestRows
 from competition.report.labels_and_values import glance_blocks

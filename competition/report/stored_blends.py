@@ -10,7 +10,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import is_doubted
+from competition.ensemble.external_check import doubts_of_folds, is_doubted
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -68,10 +68,11 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
 
 
 def blend_text(folder: Path) -> str:
-    """ "ecbba8980f68-1a2b3c (cnn, small; honest 0.9259)"."""
+    """ "ecbba8980f68-1a2b3c (cnn, torch; honest macro_f1 0.9259; folds of torch unknown)"."""
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     kind, members = "DOUBTED" if is_doubted(scores) else "honest", Chain.load(folder / "chain.json").blend.weights
-    return f"{folder.name} ({', '.join(members)}; {kind} {scores['metric']} {scores['honest']:.4f})"
+    score = f"{kind} {scores['metric']} {scores['honest']:.4f}"
+    return f"{folder.name} ({'; '.join([', '.join(members), score, *doubts_of_folds(scores)])})"
 
 
 def blends_of(blends: Path, file: str = "*") -> list[Path]:
@@ -85,10 +86,11 @@ def blends_of(blends: Path, file: str = "*") -> list[Path]:
 
 
 def blend_of(blends: Path, entry: Entry) -> Path | None:
-    """The stored blend of a ledger entry: of those that gave its file the one with its metric and honest score; None if there is none."""
+    """The stored blend of a ledger entry: of those with its file the one with its metric, honest score and doubt; None if there is none."""
     for folder in blends_of(blends, entry.file):
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-        if (scores["metric"], scores["honest"]) == (entry.metric, entry.honest_score):
+        of_blend = (scores["metric"], scores["honest"], is_doubted(scores))
+        if of_blend == (entry.metric, entry.honest_score, entry.is_doubted):
             return folder
     return None
 

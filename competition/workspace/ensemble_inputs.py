@@ -10,7 +10,7 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
-from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
+from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
@@ -131,7 +131,9 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
     for name in external_names if is_single else ():
-        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels) + agreement_notes(name, oof, test)]
+        order = order_notes(oof[name], labels, folds, competition.classes)
+        disorder = (order or guessing_notes(oof[name], labels)) + agreement_notes(name, oof, test)
+        notes += [f"{name}: {note}" for note in disorder]
     tuned_folds = {int(fold) for by_fold in models for model in by_fold.values() for fold in model["tuned_folds"]}
     tuned = tuple(sorted(tuned_folds))
     return EnsembleInputs(ids, labels, folds, oof, test_ids, test, tuple(shared_folds), tuned, tuple(notes))

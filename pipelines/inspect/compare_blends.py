@@ -12,7 +12,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, changed_rows, seed_noise_of_difference
-from competition.ensemble.external_check import is_doubted
+from competition.ensemble.external_check import is_doubted, joined_notes
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
@@ -37,7 +37,9 @@ def run(job: Job) -> None:
     # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
     scores = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in (a, b)]
     models_a, models_b = (each.get("models", {}) for each in scores)
-    doubts = [f"{folder.name}: {note}" for folder, each in zip((a, b), scores) for note in each.get("notes", ())]
+    doubts = [
+        f"{folder.name}: {note}" for folder, each in zip((a, b), scores) for note in joined_notes(each.get("notes", ()))
+    ]
     retrained = sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(paired(rows.labels, before, after, evaluation), seeds=seed_noise)

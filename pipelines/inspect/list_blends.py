@@ -6,6 +6,7 @@ from typing import Any
 
 from competition.config.errors import counted
 from competition.ensemble.chain import BLEND
+from competition.ensemble.external_check import joined_notes
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
@@ -55,7 +56,7 @@ def compute_tables(job: Job, sources: Mapping[str, dict[str, Any]], spreads: Map
     scored, optimistic = scored_rows(inputs.folds, tuned)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     notes = [
-        *inputs.notes,
+        *joined_notes(inputs.notes),
         f"{counted(len(inputs.ids), 'out-of-fold row')}, {counted(len(inputs.oof), 'member')}; all choices are cross-fitted over "
         f"{len(inputs.predicted_folds)} folds",
         f"the trivial baseline, {answer}, scores {score:.4f}",

@@ -16,6 +16,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import joined_notes
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.input_pipeline.decoded_cache import Pixels
@@ -254,7 +255,7 @@ def head_of(job: Job, results: Results) -> Head:
         figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
         return Head(competition.name, " · ".join(parts), figures, warnings, footer)
     parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    warnings += [f"{note}." for note in blend.result.get("notes", ())]
+    warnings += [f"{note}." for note in joined_notes(blend.result.get("notes", ()))]
     if "-partial" in blend.result["file"]:
         warnings.append("The blend is partial; `make train predict` makes the complete one.")
     warnings += [f"The blend is {words}." for words in no_better_than_trivial(blend.result)]

@@ -1,14 +1,18 @@
 """List submissions with expected score, Kaggle score and the 95 % interval of their difference."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from competition.config.errors import UserError, counted, first_few
+from competition.ensemble.external_check import doubts_of, joined_notes
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.adapter_types import Competition
 from competition.report.repeated_choices import choices_lines
+from competition.report.stored_blends import blend_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text
@@ -45,11 +49,12 @@ def run(job: Job) -> None:
         job.echo(*table_lines(list(table[0]), [[row.get(name, "-") for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
         job.echo(
-            "cv: on the rows that chose the blend, optimistic; honest: on rows that chose nothing (DOUBTED: `make blend` says why)",
+            "cv: on the rows that chose the blend, optimistic; honest: on rows that chose nothing",
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
         rows = ledger.submission_states(ledger.of_competition(ledger.read(path), job.params.competition.name, slug))
+        job.echo(*doubt_lines(rows, job.path("blends")))
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         if job.path("data", "manifest.json").exists():
@@ -68,6 +73,19 @@ def run(job: Job) -> None:
     if error is not None:
         content = "complete, but today's limit is missing" if on_kaggle else "the local ledger's"
         raise UserError(f"the table is {content}: {error}")
+
+
+def doubt_lines(rows: Sequence[ledger.SubmissionState], blends: Path) -> list[str]:
+    """Why the honest scores of submissions are doubted: what was noted of the last blend that gave the file."""
+    digests_of: dict[str, list[str]] = {}
+    for entry in (row.entry for row in rows if row.entry.is_doubted):
+        folder = blend_of(blends, entry)
+        text = "its blend is no longer stored"
+        if folder is not None:
+            scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+            text = "; ".join(joined_notes(doubts_of(scores)))
+        digests_of.setdefault(text, []).append(entry.digest[:12])
+    return [f"DOUBTED {', '.join(digests)}: {text}" for text, digests in digests_of.items()]
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:

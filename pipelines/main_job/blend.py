@@ -17,7 +17,14 @@ from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.chain import BLEND, Chain, apply_chain
 from competition.ensemble.compare import diversity
-from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD, doubted_members, is_doubted
+from competition.ensemble.external_check import (
+    LEAK_UNCHECKED,
+    NOT_OUT_OF_FOLD,
+    doubted_members,
+    doubts_of_folds,
+    is_doubted,
+    joined_notes,
+)
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -28,7 +35,6 @@ from competition.ensemble.significance import Difference
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.caveats import (
-    doubts_of_folds,
     has_shift,
     series_and_shift_effects,
     series_sentences,
@@ -101,7 +107,7 @@ def run(job: Job) -> None:
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
     ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
-    job.echo(*(f"blend: {note}" for note in scores.get("notes", ())))
+    job.echo(*(f"blend: {note}" for note in joined_notes(scores.get("notes", ()))))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain))

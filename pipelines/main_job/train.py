@@ -19,7 +19,7 @@ def run(job: Job) -> None:
     _ = job.prepared  # an error before anything is started
     selected = selected_members(job)
     if not selected:
-        job.echo("train: nothing to train, because every member was trained elsewhere; `make blend` blends them")
+        job.echo("train: nothing to train, because every member was trained elsewhere")
         return
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing

@@ -10,7 +10,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from competition.ensemble.external_check import agreement_notes, confidence, guessing_notes, leak_notes
+from competition.ensemble.external_check import agreement_notes, confidence, guessing_notes, leak_notes, order_notes
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 
 ROWS, TEST_ROWS, FOLDS = 600, 300, 5
@@ -99,6 +99,51 @@ def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing(
     for wrong in (shuffled(right), predictions_of(np.roll(right.probs[:, 0], 1, axis=-1))):
         (note,) = guessing_notes(wrong, TRUTH)
         assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
+
+
+def naming(classes: np.ndarray, count: int) -> ViewPredictions:
+    return predictions_of(np.eye(count, dtype=np.float16)[classes])
+
+
+# Classes, training rows, distance of the classes in standard deviations of the noise.
+MODELS_OF_CLASSES = [
+    (5, 1_000, 0.3),
+    (5, 1_000, 2.0),
+    (104, 6_000, 0.5),
+    (104, 6_000, 4.0),
+    (1_000, 15_000, 1.0),
+    (1_000, 15_000, 6.0),
+]
+
+
+@pytest.mark.parametrize(("count", "rows", "signal"), MODELS_OF_CLASSES)
+def test_exchanged_columns_are_named_and_the_right_order_of_a_weak_model_is_not_doubted(
+    count: int, rows: int, signal: float
+) -> None:
+    rng, names = np.random.default_rng(0), [f"c{n}" for n in range(count)]
+    shares = np.linspace(2, 0.5, count) / np.linspace(2, 0.5, count).sum()
+    truth, folds = rng.choice(count, rows, p=shares), rng.integers(0, FOLDS, rows)
+    evidence = rng.normal(size=(rows, count)).astype(np.float32)
+    evidence[np.arange(rows), truth] += signal
+    # With the frequencies of the classes, without them, with exaggerated ones; and grades that are all one too high.
+    argmaxes = [(signal * evidence + factor * np.log(shares)).argmax(1) for factor in (1, 0, 3)]
+    for named in (*argmaxes, np.minimum(argmaxes[0] + 1, count - 1)):
+        assert order_notes(naming(named, count), truth, folds, names) == []
+    if signal >= 2:
+        accuracy = (argmaxes[0] == truth).mean()
+        for order in ([1, 0], [1, 2, 0]):
+            columns = np.array([*order, *range(len(order), count)])
+            (note,) = order_notes(naming(columns[argmaxes[0]], count), truth, folds, names)
+            quoted = ", ".join(f"'c{n}'" for n in range(len(order)))
+            assert f", but {accuracy:.3f} if the columns {quoted} are exchanged" in note
+
+
+def test_classes_that_no_fold_model_has_learned_before_it_predicts_them_are_no_exchange() -> None:
+    # Two similar classes: of a fold's two classes, only the other one is known.
+    truth = folds = np.repeat([0, 1], 50)
+    never_learned = predictions_of(np.eye(2)[1 - truth])
+    assert order_notes(never_learned, truth, folds, ["a", "b"]) == []
+    assert order_notes(never_learned, truth, np.arange(100) % 5, ["a", "b"])
 
 
 @pytest.mark.parametrize("accuracy", [0.9, 0.5, 0.3])

@@ -71,10 +71,12 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
     (tmp_path / "o.pkl").write_text("")
     for oof, of_test, message in (
-        (good, good, "30 of 30 ids have no prediction, first t0, t1, t2"),
-        (csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1)), test, "2 of 40 ids have no prediction, first a0, a1"),
+        (good, good, r"o\.csv: expected the ids of the test rows, found those of the training rows: are oof and test exchanged"),
+        (test, good, r"t\.csv: expected the ids of the training rows, found those of the test rows: are oof and test exchanged"),
+        (csv(tmp_path / "x.csv", [f"{n}.png" for n in TRAIN], probs(40, 1)), test, "there are other ids, first a0.png, a1.png"),
+        (csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1)), test, "2 of 40 ids have no prediction, first a0, a1; predict them again"),
         (tmp_path / "gone.csv", test, r"gone\.csv does not exist"),
-        (tmp_path / "o.pkl", test, r"expected \.csv or \.npz"),
+        (tmp_path / "o.pkl", test, r"expected \.csv or \.npz; np.savez.file, ids=ids, probs=probs, classes=names. writes"),
         (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows without probabilities .*apply a softmax"),
         (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "first a0, a1, a2: divide"),
     ):  # fmt: skip
@@ -85,6 +87,7 @@ def test_errors_in_the_files_name_the_file(tmp_path):
 PROBS, PICKLED = probs(40, 1), np.array([{}], dtype=object)
 WRONG_ARRAYS = [
     ({"ids": TRAIN, "probs": PROBS}, "expected the arrays classes, ids, probs, found ids, probs"),
+    ({"classes": CLASSES, "probs": PROBS}, r"found classes, probs: np.savez\(file, ids=ids, .* names are the classes"),
     ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": list("ab")}, "classes 'a', 'b'; expected the 3 of"),
     ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, r"shape \(40, 2\), for ids \(40,\) and 3 classes"),
     ({"ids": PICKLED, "probs": PROBS}, "is not a readable .npz .*without pickled objects"),
@@ -120,10 +123,14 @@ def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_pa
     for text, message in (
         (
             "id,cat,bird\nNA,0.75,0.25\n",
-            "^[^(]* has the columns 'id', 'cat', 'bird'; expected 'id' and .* they differ in 'bird', 'dog'",
+            "^[^(]* has the columns 'id', 'cat', 'bird'; expected 'id' and .* they differ in 'bird', 'dog': rename the columns",
         ),
         ("id;cat;dog\nNA;0,75;0,25\n", "separated by commas .to_csv without sep and decimal."),
-        ("id,cat,dog\nNA,,0.25\n007,0.5,0.5\n", "1 row without probabilities .*, first NA: divide"),
+        (
+            "id,cat,dog\nNA,,0.25\n007,0.5,0.5\n",
+            "1 row without probabilities .*, first NA: remove NaN and infinity, or",
+        ),
+        ("id,cat,dog,fold\nNA,0.75,0.25,0\n", "they differ in 'fold': remove them"),
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=message):

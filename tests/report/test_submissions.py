@@ -11,12 +11,15 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.expected_score import ExpectedScore
-from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS
+from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, joined_notes
+from competition.files.manifest import write_json
 from competition.report.blend_tables import worth_tables
 from competition.report.overview import score_charts, scores_on_test, verdict
+from competition.report.stored_blends import blend_text
 from competition.report.submissions import choose_two, leaderboard_section
 from competition.submission import ledger
 from competition.submission.ledger import SubmissionState
+from pipelines.kaggle.submissions import doubt_lines
 
 ENTRY = ledger_entry(oof_rows=1000, test_rows=500)
 
@@ -52,6 +55,30 @@ def test_two_submissions_are_recommended(name: str) -> None:
     choices = choose_two(rows)
     assert "".join(chosen.entry.file[0] for chosen, _ in choices) == expected
     assert ("DOUBTED" in choices[0][1]) == choices[0][0].entry.is_doubted
+
+
+def store_blend(folder: Path, **scores: object) -> None:
+    folder.mkdir()
+    (folder / "honest_oof.npz").touch()
+    (folder / "scores.json").write_text(json.dumps({"metric": ENTRY.metric, "honest": ENTRY.honest_score} | scores))
+    write_json(folder / "chain.json", CHAIN)
+
+
+def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_equal_blends_with_what_differs(
+    tmp_path: Path,
+) -> None:
+    rows = [row(name, 0.9, is_doubted=name != "c") for name in "abc"]
+    unknown, other = [f"vit: {FOLDS_UNKNOWN}, so", f"cnn: {FOLDS_UNKNOWN}, so"], f"vit: {OTHER_FOLDS} (x)"
+    store_blend(tmp_path / "a", notes=unknown)  # the same file without the doubt
+    store_blend(tmp_path / "a-012345", notes=[*unknown, other])
+    assert doubt_lines(rows, tmp_path) == [
+        f"DOUBTED {'a' * 12}: {other}",
+        f"DOUBTED {'b' * 12}: its blend is no longer stored",
+    ]
+    assert blend_text(tmp_path / "a") == "a (cnn; honest macro_f1 0.9000; folds of vit, cnn unknown)"
+    words = "folds of vit, cnn unknown; folds of vit not those of the scored rows"
+    assert blend_text(tmp_path / "a-012345") == f"a-012345 (cnn; DOUBTED macro_f1 0.9000; {words})"
+    assert joined_notes([*unknown, other]) == [f"vit, cnn: {FOLDS_UNKNOWN}, so", other]
 
 
 EXPECTED = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
