@@ -92,14 +92,22 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     are shared.
     """
     params, prepared = workspace.params, workspace.prepared
-    blended = {name: runs for name, runs in blended_runs(workspace).items() if name in sources}
+    selected = blended_runs(workspace)
+    blended = {name: runs for name, runs in selected.items() if name in sources}
     runs_by_member = {name: [run for run in runs if run.digest in sources[name]] for name, runs in blended.items()}
     # Models of one run -> the folds on whose held-out rows their hyperparameters were chosen, and their files.
     models = [by_fold for name in runs_by_member for by_fold in sources[name].values()]
     shared_folds = sorted(set(range(params.prepare.folds)).intersection(*(map(int, by_fold) for by_fold in models)))
     if len(shared_folds) < 2:
+        lacking = [
+            name
+            for name, runs in runs_by_member.items()
+            for run in runs
+            if len(sources[name][run.digest]) < params.prepare.folds
+        ]
+        more = f": `make train MEMBER={lacking[0]}` trains the other folds of {lacking[0]}" if lacking else ""
         raise UserError(
-            f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} was found, train more"
+            f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} was found{more}"
         )
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared_folds)]
@@ -107,7 +115,8 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     competition, labels = prepared.competition, prepared.targets(train["label"].to_numpy())
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = competition.targets.kind == "single"
-    oof, test, own_confidences, notes = Members(), Members(), list[Confidence](), list[str]()
+    oof, test, own_confidences = Members(), Members(), list[Confidence]()
+    notes = [f"{name}: no fold model has predicted, so it takes no part" for name in selected if name not in sources]
     for name, runs in runs_by_member.items():
         of_runs, tests = list[ViewPredictions](), list[ViewPredictions]()
         for run in runs:  # each run is put in order at once, so that only one is in memory twice

@@ -110,6 +110,11 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     line = workspace.ledger()[-1]
     assert (line["partial"], line["file"], line["test_rows"]) == ("2of3", file.name, 150)
     assert "The blend is partial; `make train predict` makes the complete one." in workspace.here("report")
+    shutil.rmtree(workspace.fold("wide", 1))
+    error = workspace.refused_here("blend", allow_partial=True)
+    assert "1 was found: `make train MEMBER=wide" in error and "trains the other folds of wide" in error
+    shutil.rmtree(workspace.fold("wide", 0))
+    assert "wide: no fold model has predicted, so it takes no part" in workspace.here("blend", allow_partial=True)
 
 
 def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what_differs(workspace: Workspace) -> None:
