@@ -32,6 +32,16 @@ def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
     assert (support > 0).all(axis=None)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_as_many_groups_as_folds_are_the_folds_so_that_a_user_can_state_them(seed):
+    rng = np.random.default_rng(seed)
+    stated = rng.choice(5, 300, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    for labels in (rng.integers(0, 3, 300), stated):  # spread over the folds, and each in one fold only
+        index = table(labels, stated)
+        index["fold"] = folds.assign(index, 5, seed)
+        assert len(index[["group", "fold"]].drop_duplicates()) == index["fold"].nunique() == 5
+
+
 @pytest.mark.parametrize("rare_rows", [1, 2, 3])
 def test_a_class_with_too_few_rows_is_spread_over_as_many_folds_as_possible_and_listed(rare_rows):
     index = table([0] * 50 + [1] * rare_rows)
