@@ -1,9 +1,11 @@
 """Image files in a folder by id. Ids are looked up among the existing files and never used as paths."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from posixpath import splitext
 
 from competition.config.errors import UserError, counted, first_few
 from competition.files.image_codec import SUFFIXES
@@ -19,8 +21,9 @@ def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
 
     tables_too: also on the .csv files below the top of the folder, where no table is looked for.
     """
-    paths = [path.relative_to(folder) for path in folder.rglob("*")]
-    nested = [path.as_posix() for path in paths if len(path.parts) > 1 and path.suffix.lower() == ".csv"]
+    paths = list(relative_files(folder))
+    suffix_of = {path: splitext(path)[1].lower() for path in paths}
+    nested = [path for path in paths if "/" in path and suffix_of[path] == ".csv"]
     visible = sorted(path for path in nested if not path.startswith((".", *UNSEARCHED)) and "/." not in path)
     notes = []
     if visible and tables_too:
@@ -30,7 +33,7 @@ def unread_files_notes(folder: Path, tables_too: bool = False) -> list[str]:
         ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
         ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
     ):
-        if suffixes := [path.suffix.lower() for path in paths if path.suffix.lower() in unread]:
+        if suffixes := [suffix for suffix in suffix_of.values() if suffix in unread]:
             notes.append(f"{counted(len(suffixes), kind)} ({', '.join(sorted(set(suffixes)))}) left out: {remedy}")
     return notes
 
@@ -40,8 +43,15 @@ def image_paths(folder: Path) -> list[str]:
 
     Hidden files and folders, and the copies of attributes that macOS puts into archives, are left out.
     """
-    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
-    return sorted(path.as_posix() for path in paths if not any(p.startswith((".", "__MACOSX")) for p in path.parts))
+    paths = [path for path in relative_files(folder) if splitext(path)[1].lower() in SUFFIXES]
+    return sorted(path for path in paths if "/." not in f"/{path}" and "/__MACOSX" not in f"/{path}")
+
+
+def relative_files(folder: Path) -> Iterator[str]:
+    """Yield the paths of all files below the folder, relative to it, with slashes: as texts, which take a tenth of the time of a Path."""
+    for place, _, names in os.walk(folder):
+        above = Path(place).relative_to(folder).as_posix()
+        yield from names if above == "." else (f"{above}/{name}" for name in names)
 
 
 class ImageFiles:
@@ -52,9 +62,9 @@ class ImageFiles:
         self.paths = image_paths(raw)
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            parts = PurePosixPath(path).parts
-            names = {parts[-1], path, "/".join(parts[1:]) or path}  # the last is the path within the part
-            for name in names | {str(PurePosixPath(name).with_suffix("")) for name in names}:
+            within_part = path.partition("/")[2] or path
+            names = {path, within_part, path.rpartition("/")[2]}
+            for name in names | {splitext(name)[0] for name in names}:
                 self._by_name[name].append(path)
         self._folded = {name.casefold() for name in self._by_name}
 
@@ -129,4 +139,4 @@ class ImageFiles:
 
 
 def _in_part(path: str, part: str) -> bool:
-    return any(folder.casefold().startswith(part) for folder in PurePosixPath(path).parts[:-1])
+    return any(folder.startswith(part) for folder in path.casefold().split("/")[:-1])
