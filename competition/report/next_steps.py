@@ -99,6 +99,9 @@ def open_steps(
     if len(params.members) + len(params.external) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
     trained = [name for name, member in params.members.items() if member.head is None]
+    if params.members and not trained:
+        basis = "features are frozen: larger networks and fine-tuning are not tried"
+        steps.append(Step("spend half an hour", "make train predict HOURS=0.5", None, basis))
     if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
     if unmeasured := [name for name in trained if name not in spreads]:

@@ -99,7 +99,8 @@ def test_own_images_end_in_an_honest_score_and_a_report(tmp_path: Path) -> None:
     assert re.search(
         r"(?s)honest macro_f1_present \d\.\d{4} ± \S+(?: \(at \w+ \d\))? on 36 rows.*no submission is written", output
     )
-    assert (tmp_path / "work" / "photos" / "report.html").is_file()
+    page = (tmp_path / "work" / "photos" / "report.html").read_text()
+    assert re.search("make train predict [^<]*HOURS=0.5", page)  # a next step, because all members have frozen features
     # The same folder with predictions that were trained elsewhere.
     (elsewhere,) = re.findall(r"```yaml\n(# elsewhere.yaml.*?)```", text_of("external_predictions.md"), re.DOTALL)
     (tmp_path / "elsewhere.yaml").write_text(elsewhere.replace("DIGEST", "d" * 64))
