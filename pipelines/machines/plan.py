@@ -35,7 +35,6 @@ from competition.workspace.studies import network_dependencies, tuned_member
 from pipelines.execution.selection import selected_members
 from pipelines.execution.speed import compiled_features, measure_speed, pass_seconds
 from pipelines.terminal.output import display_path
-from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
 
 PRICES = Path(__file__).with_name("prices.yaml")
@@ -60,14 +59,14 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     starting = time.monotonic() - started
     trained, frozen = members_to_plan(job)
     for name, member in frozen.items():
-        with Bar(None, f"plan {name}: measuring some images"):
-            engine, ready = compiled_features(member, device, job.params.predict.batch)
-            costs[name] = cost_of_features(member, job.params, sizes, ready, pass_seconds(engine, member))
+        job.echo(f"plan {name}: measuring some images of {member.image_size} pixels")
+        engine, ready = compiled_features(member, device, job.params.predict.batch)
+        costs[name] = cost_of_features(member, job.params, sizes, ready, pass_seconds(engine, member))
     for name in trained:
         member = tuned_member(job.workspace, name)
-        with Bar(None, f"plan {name}: measuring some steps"):
-            plain, views = member.without_pretrained_weights, job.params.views_of(member)
-            speed, _ = measure_speed(plain, sizes, device, job.params.predict.batch, views)
+        job.echo(f"plan {name}: measuring some steps with images of {member.training_size} pixels")
+        plain, views = member.without_pretrained_weights, job.params.views_of(member)
+        speed, _ = measure_speed(plain, sizes, device, job.params.predict.batch, views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))
