@@ -179,7 +179,7 @@ def test_the_newest_submission_and_blend_are_those_made_last_whatever_the_clock_
         write_manifest(manifest, {}, [], {}, {})
         os.utime(manifest, (made.timestamp(),) * 2)
         set_newest_blend(manifest.parent)
-    rows = ledger.rows(ledger.read(tmp_path / "ledger.jsonl"))
+    rows = ledger.submission_states(ledger.read(tmp_path / "ledger.jsonl"))
     assert [row.entry.file for row in rows] == ["0.csv", "1.csv", "2.csv", "3.csv", "4.csv"]
     assert stored_blends(tmp_path)[0][0] == tmp_path / "blend" / "4"
 
