@@ -51,6 +51,7 @@ class Engine(ABC):
     def __init__(self, compiled_in: CompiledIn) -> None:
         self.batch, self.predict_batch = compiled_in.batch, compiled_in.predict_batch
         self.keeps_average = compiled_in.keep_average
+        self._backbone: keras.Model | None = None
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches = compiled_in.accumulate
 
@@ -68,6 +69,14 @@ class Engine(ABC):
             first = int(np.random.default_rng([seed, layer]).integers(0, 2**31))
             # Keras counts the draws in the second number.
             variable.assign(np.asarray([first, step * self._micro_batches], variable.dtype))
+
+    @property
+    def backbone(self) -> keras.Model:
+        """`model` up to the input of its last layer. The same object each time, which Keras compiles once."""
+        model = self.model  # its variables, which the backbone shares, get the current weights
+        if self._backbone is None:
+            self._backbone = keras.Model(model.inputs, model.get_layer("logits").input)
+        return self._backbone
 
     @abstractmethod
     def distributed(self, batches: Any) -> Iterator[Any]:

@@ -306,8 +306,7 @@ class NetworkTrainer(Trainer):
             replaced = {name: np.full((), value, np.float32) for name, value in unit.items()}
         else:
             if self._features is None:
-                count, model = len(self.images.ids), self.engine.model
-                backbone = keras.Model(model.inputs, model.get_layer("logits").input)
+                count, backbone = len(self.images.ids), self.engine.backbone
                 batches = prediction_batches(self.images.pixels, np.arange(count), self.engine.predict_batch)
                 # Compiled, which takes a third of the memory and a quarter of the time of calling the model.
                 features = [backbone.predict_on_batch(images.astype(np.float32)) for images in batches]

@@ -59,6 +59,16 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
     assert result["epoch"] == 0 and result["held_out"] == trainer.score_of(trainer.held_out(0), 0) > 0.6
 
 
+def test_the_backbone_of_an_engine_is_one_network_whose_features_follow_the_weights() -> None:
+    trainer = trainer_of(learning_rate=0.01)
+    images = trainer.images.pixels[:8].astype(np.float32)
+    backbone = trainer.engine.backbone
+    before = backbone.predict_on_batch(images)
+    trainer.train_to_end(0, replace(trainer.member.train, epochs=1))
+    assert trainer.engine.backbone is backbone  # Keras compiles it once, for all trainers with this engine
+    assert not np.array_equal(backbone.predict_on_batch(images), before)
+
+
 def test_of_several_labels_the_last_layer_alone_is_trained_first() -> None:
     trainer = trainer_of(SETS, "multilabel_macro_f1", **PROBED)
     before = trainer.weights()
