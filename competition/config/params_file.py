@@ -139,10 +139,8 @@ def locate(path: Path, keys: Sequence[Key], overrides: Sequence[Override] = ()) 
     if any(all(a == b for a, b in zip(override.path, keys, strict=False)) for override in overrides):
         return f"SET {dotted}"
     files = _read_with_bases(path)
-    in_files, in_set = (
-        any(states(tree, keys[:2]) for tree in files.values()),
-        [override.path[:2] for override in overrides],
-    )
+    in_files = any(states(tree, keys[:2]) for tree in files.values())
+    in_set = [override.path[:2] for override in overrides]
     if keys[:1] == ("members",) and not in_files and tuple(keys[:2]) in in_set:  # a new member, perhaps a misspelt name
         return f"SET {dotted}"
     deciding = 1 if keys[:1] == ("members",) else 2  # the number of keys of which the nearest statement counts

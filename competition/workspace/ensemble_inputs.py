@@ -1,6 +1,6 @@
 """Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,15 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
     return {name: digests for name, digests in sources.items() if digests}
 
 
+def left_out_notes(workspace: Workspace, sources: Collection[str]) -> list[str]:
+    """A note on each member of the blend that has no predictions. No stored result depends on these members.
+
+    sources: see prediction_sources.
+    """
+    names = [name for name in blended_runs(workspace) if name not in sources]
+    return [f"{name}: no fold model has predicted, so it takes no part" for name in names]
+
+
 def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
     """Run -> fold -> digests of its files and its tuned folds; runs and folds without predictions are left out."""
     digests: dict[str, Any] = {}
@@ -92,8 +101,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     are shared.
     """
     params, prepared = workspace.params, workspace.prepared
-    selected = blended_runs(workspace)
-    blended = {name: runs for name, runs in selected.items() if name in sources}
+    blended = {name: runs for name, runs in blended_runs(workspace).items() if name in sources}
     runs_by_member = {name: [run for run in runs if run.digest in sources[name]] for name, runs in blended.items()}
     # Models of one run -> the folds on whose held-out rows their hyperparameters were chosen, and their files.
     models = [by_fold for name in runs_by_member for by_fold in sources[name].values()]
@@ -115,8 +123,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     competition, labels = prepared.competition, prepared.targets(train["label"].to_numpy())
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = competition.targets.kind == "single"
-    oof, test, own_confidences = Members(), Members(), list[Confidence]()
-    notes = [f"{name}: no fold model has predicted, so it takes no part" for name in selected if name not in sources]
+    oof, test, own_confidences, notes = Members(), Members(), list[Confidence](), list[str]()
     for name, runs in runs_by_member.items():
         of_runs, tests = list[ViewPredictions](), list[ViewPredictions]()
         for run in runs:  # each run is put in order at once, so that only one is in memory twice

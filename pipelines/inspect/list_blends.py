@@ -14,7 +14,7 @@ from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
 from competition.report.terminal import gain, seeds_line, with_error
 from competition.workspace.dependencies import blend_blocks
-from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
+from competition.workspace.ensemble_inputs import left_out_notes, load_predictions, prediction_sources
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import plugins_entry
 from pipelines.terminal.output import table_lines
@@ -35,16 +35,18 @@ def run(job: Job) -> None:
         **plugins_entry(METRICS=(job.prepared.competition.metric,)),
     }
     compute = partial(compute_tables, job, sources, spreads)
-    found = job.cached("list-blends", job.path("list_blends.json"), depends, compute).result
-    job.echo(*(f"list-blends: {note}" for note in (*notes, *found["notes"])), "")
-    for columns, cells in found["tables"]:
+    stored = job.cached("list-blends", job.path("list_blends.json"), depends, compute).result
+    job.echo(
+        *(f"list-blends: {note}" for note in (*notes, *left_out_notes(job.workspace, sources), *stored["notes"])), ""
+    )
+    for columns, cells in stored["tables"]:
         job.echo(*table_lines(columns, cells), "")
     rule = DEFAULT_RULES[metric_named(job.prepared.competition.metric).target]
     job.echo(
         "list-blends: while choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance; honest and its "
         "gains: cross-fitted, on the same rows",
         f"list-blends: every row decides by {rule}; decision.rules may change the score of `make blend`",
-        *seeds_line(spreads, found["members"]),
+        *seeds_line(spreads, stored["members"]),
     )
 
 

@@ -59,6 +59,7 @@ from competition.submission import format, ledger
 from competition.workspace.dependencies import blend_blocks, set_newest_blend
 from competition.workspace.ensemble_inputs import (
     EnsembleInputs,
+    left_out_notes,
     load_predictions,
     model_digests,
     prediction_sources,
@@ -107,7 +108,8 @@ def run(job: Job) -> None:
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
     ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
-    job.echo(*(f"blend: {note}" for note in joined_notes(scores.get("notes", ()))))
+    left_out = left_out_notes(job.workspace, sources)
+    job.echo(*(f"blend: {note}" for note in joined_notes([*left_out, *scores.get("notes", ())])))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain))
