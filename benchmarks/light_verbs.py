@@ -1,4 +1,4 @@
-"""Seconds of the verbs that read results, with 20 members x 5 folds x 8 views at the size of the flowers.
+"""Seconds and memory of the verbs that read results, with 20 members x 5 folds x 8 views at the size of the flowers.
 
     python -m benchmarks.light_verbs [--members 20] [--rows 16465] [--test 7382] [--classes 104]
 
@@ -8,15 +8,14 @@ Targets: 2 s of processor time for each light verb; 8 MB for the report.
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.dress_rehearsal import measured
 from competition.config.params_file import load_params
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
@@ -154,14 +153,12 @@ def time_verbs(folder: Path, options: argparse.Namespace) -> int:
         if verb == "compare-submissions":
             digest = next((folder / "submissions").glob("*.csv")).stem
             arguments += ["--a", digest, "--b", digest]
-        started, before = time.monotonic(), os.times()
-        command = [sys.executable, "-m", "pipelines", verb, *map(str, arguments)]
-        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        seconds, after = time.monotonic() - started, os.times()
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        assert result.returncode == 0, f"{verb}: {result.stdout[-2000:]}\n{result.stderr[-2000:]}"
-        print(f"{verb:20} {seconds:7.2f} s  {cpu:7.2f} s of processor time", flush=True)
-        if verb != "blend" and cpu > LIMIT:
+        command, log = [sys.executable, "-m", "pipelines", verb, *map(str, arguments)], folder / f"{verb}.txt"
+        cost = measured(command, environment, folder / "submissions", log)
+        assert cost.exit_code == 0, f"{verb}: {log.read_text()[-4000:]}"
+        numbers = f"{cost.seconds:7.2f} s  {cost.processor_seconds:7.2f} s of processor time  {cost.peak_memory / 1e9:5.2f} GB"
+        print(f"{verb:20} {numbers}", flush=True)
+        if verb != "blend" and cost.processor_seconds > LIMIT:
             slow.append(verb)
     megabytes = (work / "report.html").stat().st_size / 1e6
     print(
