@@ -100,8 +100,8 @@ def one_seed(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
     from competition.workspace.workspace import Workspace
+    from pipelines.terminal.job import Job
     from pipelines.terminal.options import Options
-    from pipelines.terminal.runner import Job
 
     overrides = tuple(parse_overrides(sets))
     options = Options(params=folder / "params.yaml")

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.params_file import load_params
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 

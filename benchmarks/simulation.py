@@ -25,9 +25,9 @@ from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.decision import ARGMAX
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import ChainSettings, chain_settings
 

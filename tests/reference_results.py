@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.ensemble.nested import OofRows
+from competition.ensemble.fit_chain import OofRows
 
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps

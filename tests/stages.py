@@ -25,8 +25,8 @@ from competition.ensemble.settings import validate_params
 from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.workspace.dependencies import stored_blends
 from competition.workspace.workspace import Workspace as Results
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 from pipelines.terminal.verbs import CHAINS, MODULES
 
 PARAMS = f"""

@@ -16,8 +16,8 @@ from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import seed_noise_of_difference
+from competition.ensemble.fit_chain import CrossFitted, NestedCrossFit, OofRows, Progress
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
-from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows, Progress
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 

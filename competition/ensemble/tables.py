@@ -8,8 +8,8 @@ from competition.ensemble.blend import BLENDS
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey
 from competition.ensemble.compare import seed_noise_of_difference
+from competition.ensemble.fit_chain import NestedCrossFit, OofRows
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
-from competition.ensemble.nested import NestedCrossFit, OofRows
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition
-from competition.submission.format import read_predictions, require_ids
+from competition.submission.submission_csv import read_predictions, require_ids
 
 
 def compare_submissions(a: Path, b: Path, competition: Competition) -> tuple[pd.DataFrame, float]:

@@ -16,7 +16,7 @@ from competition.ensemble.trivial import trivial_score
 from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.tables import class_labels, read_csv
 from competition.submission import ledger
-from competition.submission.format import read_predictions, require_ids
+from competition.submission.submission_csv import read_predictions, require_ids
 
 WITHOUT_SOLUTION = (
     "its estimate is the honest score (`make report`). To score it here, put the answers into competition.source as "

@@ -21,9 +21,9 @@ from competition.report.terminal import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
 from pipelines.execution.open_trainer import engine_of
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
-from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.device import Device

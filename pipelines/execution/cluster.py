@@ -27,9 +27,9 @@ from competition.workspace.scores import result_line
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
+from pipelines.terminal.job import Job, lock
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, lock
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
 if TYPE_CHECKING:

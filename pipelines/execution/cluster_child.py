@@ -28,8 +28,8 @@ from pipelines.execution.open_trainer import open_trial_runner
 from pipelines.execution.prediction import predict_folds
 from pipelines.execution.training import train_models
 from pipelines.terminal.failures import describe
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from optuna.study import Study

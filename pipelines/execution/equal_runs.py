@@ -16,7 +16,7 @@ from competition.workspace.runs import Run, stored_runs
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.job import Computed, Job
 
 
 def copy_equal_models(job: Job, run: Run) -> None:

@@ -18,9 +18,9 @@ from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
 from pipelines.terminal import hosts
+from pipelines.terminal.job import Job, image_cache, start_backend
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.input_pipeline.labelled_images import Images

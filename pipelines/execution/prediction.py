@@ -15,8 +15,8 @@ from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
 from pipelines.execution.open_trainer import TrainerInputs, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
+from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.input_pipeline.labelled_images import Images

@@ -5,9 +5,9 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.files.manifest import Manifest, read_manifest
 from competition.submission import ledger
-from competition.workspace.current_blend import current_blend, differences
+from competition.workspace.find_blend import current_blend, differences
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 def selected_members(job: Job) -> list[str]:

@@ -43,9 +43,9 @@ from competition.workspace.tracking import Outcome, Subject, Tracked, file_diges
 from pipelines.execution.open_trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.execution.selection import selected_folds
 from pipelines.terminal import hosts
+from pipelines.terminal.job import Computed, Job, start_backend, track
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device

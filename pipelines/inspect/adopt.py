@@ -12,8 +12,8 @@ from competition.config.yaml_text import read_text, read_yaml, rendered, set_val
 from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run
 from competition.workspace.studies import study_differences, used_study
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 @dataclass(frozen=True)

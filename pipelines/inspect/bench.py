@@ -15,8 +15,8 @@ from competition.workspace.studies import tuned_member
 from pipelines.execution.open_trainer import open_network_trainer, read_images, start_device
 from pipelines.execution.selection import networks_to_train, selected_folds
 from pipelines.execution.speed import timed
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
 

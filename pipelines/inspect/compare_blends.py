@@ -17,10 +17,10 @@ from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
-from competition.submission.format import for_spreadsheet
+from competition.submission.submission_csv import for_spreadsheet
 from competition.workspace.scores import seed_spreads
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:

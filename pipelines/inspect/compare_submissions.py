@@ -6,8 +6,8 @@ from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
 from competition.submission.compare import compare_submissions
 from pipelines.execution.selection import submission_named
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 MAX_LINES = 10  # of each kind
 

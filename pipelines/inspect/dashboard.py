@@ -7,8 +7,8 @@ from wsgiref.simple_server import make_server
 from competition.config.errors import UserError
 from competition.tuning.storage import open_storage
 from pipelines.execution.selection import selected_members
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 PORT = 8080
 

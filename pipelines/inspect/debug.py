@@ -10,9 +10,9 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.execution.open_trainer import TrainerInputs, open_network_trainer, start_device, target_caption
 from pipelines.execution.selection import networks_to_train, selected_folds
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.device import Device

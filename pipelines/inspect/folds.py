@@ -5,8 +5,8 @@ from pathlib import Path
 from competition.config.errors import counted
 from competition.files.manifest import atomic_write
 from competition.prepare.prepared import fold_tables
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:

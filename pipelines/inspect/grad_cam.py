@@ -13,8 +13,8 @@ from competition.report.pictures import training_pixels
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from pipelines.execution.selection import blend_of_classes, selected_members
+from pipelines.terminal.job import Computed, Job, image_cache, start_backend
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 
 def run(job: Job) -> None:

@@ -11,7 +11,7 @@ from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
 from pipelines.execution.selection import require_test_images, submission_of
-from pipelines.terminal.runner import Job
+from pipelines.terminal.job import Job
 
 
 def run(job: Job) -> None:

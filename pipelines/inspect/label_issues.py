@@ -8,10 +8,10 @@ from competition.files.manifest import atomic_write
 from competition.prepare import label_issues
 from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, ISSUES_SHEET
 from competition.report.pictures import TILE, contact_sheet, training_pixels
-from competition.submission.format import for_spreadsheet
+from competition.submission.submission_csv import for_spreadsheet
 from pipelines.execution.selection import blend_of_classes
+from pipelines.terminal.job import Computed, Job, image_cache
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job, image_cache
 
 SHEET_IMAGES = 48
 

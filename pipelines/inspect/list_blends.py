@@ -7,8 +7,8 @@ from typing import Any
 from competition.config.errors import counted
 from competition.ensemble.chain import BLEND
 from competition.ensemble.external_check import joined_notes
+from competition.ensemble.fit_chain import OofRows, scored_rows
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
-from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
@@ -17,8 +17,8 @@ from competition.workspace.dependencies import blend_blocks
 from competition.workspace.ensemble_inputs import left_out_notes, load_predictions, prediction_sources
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import plugins_entry
+from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import table_lines
-from pipelines.terminal.runner import Computed, Job
 
 
 def run(job: Job) -> None:

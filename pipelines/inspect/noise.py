@@ -19,9 +19,9 @@ from competition.workspace.scores import seed_study_path, trivial_text
 from competition.workspace.studies import tuned_member
 from pipelines.execution.open_trainer import open_trainer, start_device
 from pipelines.execution.selection import selected_members
+from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job
 
 
 def run(job: Job) -> None:

@@ -11,9 +11,9 @@ from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
 from competition.workspace.runs import runs_in_use, size_of, stored_runs, submissions_by_run, with_teachers
 from competition.workspace.workspace import Workspace
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:

@@ -9,8 +9,8 @@ from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE, with_error
-from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import fold_manifest_path
+from competition.workspace.find_blend import current_blend
 from competition.workspace.runs import (
     Run,
     changes_between,
@@ -22,8 +22,8 @@ from competition.workspace.runs import (
     submissions_by_run,
 )
 from competition.workspace.scores import held_out_score, trivial_text
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import table_lines
-from pipelines.terminal.runner import Job
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), " incomplete"

@@ -36,9 +36,9 @@ from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.execution.budget_search import offered_networks
 from pipelines.execution.selection import selected_folds, selected_members
+from pipelines.terminal.job import Job, kaggle_client, lock
 from pipelines.terminal.options import PORTFOLIO
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job, kaggle_client, lock
 from pipelines.terminal.versions import ROOT
 
 HOUR = 3600

@@ -4,7 +4,7 @@ from competition.kaggle.errors import SITE
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent
-from pipelines.terminal.runner import Job, kaggle_client
+from pipelines.terminal.job import Job, kaggle_client
 
 
 def run(job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from competition.kaggle import leaderboard
 from competition.kaggle.client import competition_slug
-from pipelines.terminal.runner import Job, kaggle_client
+from pipelines.terminal.job import Job, kaggle_client
 
 
 def run(job: Job) -> None:

@@ -1,7 +1,7 @@
 """Show the hours of TPU and GPU that are left this week."""
 
 from competition.kernels import api as kernels
-from pipelines.terminal.runner import Job, kaggle_client
+from pipelines.terminal.job import Job, kaggle_client
 
 
 def run(job: Job) -> None:

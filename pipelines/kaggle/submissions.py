@@ -16,8 +16,8 @@ from competition.report.stored_blends import blend_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text
+from pipelines.terminal.job import Job, kaggle_client
 from pipelines.terminal.output import display_path, table_lines
-from pipelines.terminal.runner import Job, kaggle_client
 
 COLUMNS = ("digest", "ref", "made", "members", "cv", "honest", "public", "private", "gap", "noise", "state")
 

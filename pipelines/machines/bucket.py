@@ -11,8 +11,8 @@ from competition.files.replacement import AGAIN, REPLACED
 from competition.storage import files
 from competition.storage.files import MANIFEST
 from competition.training.backend import start_tensorflow
+from pipelines.terminal.job import Job, bucket_of
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, bucket_of
 
 SYNCHRONISED = ("data/", "tune/", "members/")  # below work/<competition>; everything else is recomputed in minutes
 RECORDS = "data/records/"  # never downloaded: training reads records from the bucket, so a machine may lack them

@@ -34,8 +34,8 @@ from competition.preflight.topology import topology_named
 from competition.workspace.studies import network_dependencies, tuned_member
 from pipelines.execution.selection import selected_members
 from pipelines.execution.speed import compiled_features, measure_speed, pass_seconds
+from pipelines.terminal.job import Job, start_backend
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job, start_backend
 
 PRICES = Path(__file__).with_name("prices.yaml")
 

@@ -19,9 +19,9 @@ from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_members
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:

@@ -25,10 +25,10 @@ from competition.ensemble.external_check import (
     is_doubted,
     joined_notes,
 )
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
@@ -55,7 +55,7 @@ from competition.report.terminal import (
     summary_rows,
     with_error,
 )
-from competition.submission import format, ledger
+from competition.submission import ledger, submission_csv
 from competition.workspace.dependencies import blend_blocks, set_newest_blend
 from competition.workspace.ensemble_inputs import (
     EnsembleInputs,
@@ -67,9 +67,9 @@ from competition.workspace.ensemble_inputs import (
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import DIGITS, plugins_entry
 from competition.workspace.tracking import Outcome, Subject, file_digests, flat
+from pipelines.terminal.job import Computed, Job, track
 from pipelines.terminal.output import Bold, display_path, table_lines
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job, track
 from pipelines.terminal.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -266,7 +266,7 @@ def write_files(
         return files, digest_of([digest_of(chain), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
     sample = prepared.folder / "sample_submission.csv"
-    return files, format.write(inputs.test_ids, output, prepared.competition, sample, submission), scores
+    return files, submission_csv.write(inputs.test_ids, output, prepared.competition, sample, submission), scores
 
 
 def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:

@@ -17,9 +17,9 @@ from competition.budget.parameters import MOST_VIEWS
 from competition.budget.portfolio import Network, frozen, stated_members
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.settings import chain_settings
 from competition.preflight.planning import duration
@@ -55,7 +55,7 @@ from pipelines.execution.first_look import (
 )
 from pipelines.execution.open_trainer import WantedFeatures, engine_of, start_device, store_missing
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Job
+from pipelines.terminal.job import Job
 
 # Kind -> (factor, more): a head takes about as long as a linear one on factor x F + more features (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}

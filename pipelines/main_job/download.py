@@ -16,9 +16,9 @@ from competition.prepare.adapter_types import Settings, settings_of
 from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
+from pipelines.terminal.job import Computed, Job, kaggle_client
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job, kaggle_client
 
 
 def run(job: Job) -> None:

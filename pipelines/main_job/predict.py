@@ -5,7 +5,7 @@ from pipelines.execution.cluster import predict_on_cluster
 from pipelines.execution.open_trainer import start_device
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Job
+from pipelines.terminal.job import Job
 
 
 def run(job: Job) -> None:

@@ -25,11 +25,11 @@ from competition.prepare.label_issues import misspelt_classes
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
-from competition.submission.format import check_sample
+from competition.submission.submission_csv import check_sample
 from competition.workspace.dependencies import plugins_entry
+from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job
 
 MOST_CLASSES = 20  # that are printed
 

@@ -5,8 +5,8 @@ import os
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
 from competition.storage import locations as storage
+from pipelines.terminal.job import Computed, Job, bucket_of
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job, bucket_of
 
 
 def run(job: Job) -> None:

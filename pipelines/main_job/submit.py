@@ -10,12 +10,12 @@ from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import baseline_text, with_error
-from competition.submission import format, ledger, sending
+from competition.submission import ledger, sending, submission_csv
 from competition.submission.grading import WITHOUT_SOLUTION
 from pipelines.execution.selection import require_test_images, submission_of
+from pipelines.terminal.job import Job, kaggle_client
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, kaggle_client
 
 LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 
@@ -32,8 +32,10 @@ def run(job: Job) -> None:
             f"{shown} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
     sample_file = prepared.folder / "sample_submission.csv"
-    sample = format.check_sample(sample_file, prepared.part("test")["id"], prepared.competition)
-    format.require_ids(shown, format.read_predictions(file, prepared.competition).index, sample, sample_file)
+    sample = submission_csv.check_sample(sample_file, prepared.part("test")["id"], prepared.competition)
+    submission_csv.require_ids(
+        shown, submission_csv.read_predictions(file, prepared.competition).index, sample, sample_file
+    )
     job.echo(f"submit: {shown} has {counted(len(sample), 'row')} with the ids and the columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")

@@ -10,8 +10,8 @@ from pipelines.execution.open_trainer import start_device
 from pipelines.execution.selection import selected_members
 from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:

@@ -46,7 +46,7 @@ from pipelines.execution.cluster import require_reachable_storage, run_workers
 from pipelines.execution.open_trainer import open_trial_runner, start_device
 from pipelines.execution.selection import selected_members
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Computed, Job, track
+from pipelines.terminal.job import Computed, Job, track
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -17,11 +17,11 @@ from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.image_files import image_paths, unread_files_notes
 from competition.serving.new_images import NewImagePredictor, read_readable_images
 from competition.serving.served_models import select
-from competition.submission.format import FORMULA
+from competition.submission.submission_csv import FORMULA
 from pipelines.execution.open_trainer import start_device
+from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
 
 CHUNK = 256  # images that are in memory at once, encoded and at the size of every member
 SHOWN = 10  # unreadable images that are named in the terminal; the file names all

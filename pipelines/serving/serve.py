@@ -9,8 +9,8 @@ from competition.serving.bundle import CARD, Bundle, load_bundle
 from competition.serving.served_models import select
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
+from pipelines.terminal.job import Job, image_cache
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job, image_cache
 
 PACKAGES = ("starlette", "uvicorn")
 

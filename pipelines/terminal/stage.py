@@ -21,9 +21,9 @@ from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import as_called, display_path, print_line, with_params
-from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.engine import Engine

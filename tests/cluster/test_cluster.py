@@ -21,8 +21,8 @@ from competition.tuning.storage import open_storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.execution.cluster import require_reachable_storage
 from pipelines.execution.cluster_child import work_on_the_study
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 pytestmark = pytest.mark.timeout(900)
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"

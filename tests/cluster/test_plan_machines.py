@@ -7,8 +7,8 @@ from builders import params
 from competition.preflight.planning import START_SECONDS, Load, Speed, cost_on_machines, time_on_machines
 from competition.workspace.workspace import Workspace
 from pipelines.machines.plan import plan_machines
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0)
 SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict=0.0)  # 6 minutes for each fold model

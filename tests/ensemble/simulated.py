@@ -3,8 +3,8 @@
 import numpy as np
 
 from competition.config.params import Blend, Decision, Honest, Policy
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import ChainSettings
 

@@ -12,9 +12,9 @@ from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import Decision, fit_label_thresholds
+from competition.ensemble.fit_chain import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.predictions import ViewPredictions, mix_views
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table

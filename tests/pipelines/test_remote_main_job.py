@@ -32,8 +32,8 @@ from competition.prepare.adapters import drawn
 from competition.prepare.adapters.flowers import CLASSES
 from competition.workspace.workspace import Workspace
 from pipelines.kaggle.kernel import check_preflight
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 PARAMS = f"""
 extends: {ROOT}/tests/small.yaml

@@ -12,9 +12,9 @@ from builders import competition, params
 from competition.config.digests import to_plain
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS, is_doubted
+from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS, metric_named
-from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.trivial import trivial_score

@@ -10,8 +10,8 @@ from competition.files.manifest import read_manifest
 from competition.prepare.index import load
 from competition.workspace.workspace import Workspace
 from pipelines.main_job import download, prepare
+from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 CLASSES, SINGLES, SERIES, PHOTOS, TESTS = 2, 14, 3, 4, 50
 

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from competition.config.errors import UserError, counted, first_few
 from competition.files.image_codec import FORMAT_NAMES
 from competition.prepare.adapter_types import Competition, Settings
+from competition.prepare.adapters.folder_layout import Layout
 from competition.prepare.adapters.image_files import image_paths
-from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
 

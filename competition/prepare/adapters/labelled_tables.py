@@ -13,6 +13,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import SAMPLE, Competition, Predicts, Settings
+from competition.prepare.adapters.folder_layout import Layout
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.label_cells import (
     Labels,
@@ -23,7 +24,6 @@ from competition.prepare.adapters.label_cells import (
     read_numbers,
     zeros_and_ones,
 )
-from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric

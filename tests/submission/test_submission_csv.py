@@ -7,7 +7,7 @@ from builders import competition
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
-from competition.submission import format as submission
+from competition.submission import submission_csv as submission
 
 IDS = ["001", "NA", "1e5", "=cmd", "i4"]
 LABELS = ["3", "0", "1", "2", "3"]
