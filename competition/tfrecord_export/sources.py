@@ -10,7 +10,6 @@ from competition.config.errors import UserError
 from competition.files.image_codec import FORMAT_NAMES, SUFFIXES
 from competition.prepare.adapter_types import SAMPLE, SOLUTION, Competition, Settings
 from competition.prepare.adapters import folder
-from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
 from competition.storage import files
 from competition.tfrecord_export.shard import SourceImage
@@ -34,15 +33,13 @@ def read_source(source: str, settings: Settings) -> Source:
         raise UserError(f"convert.source: {source} holds no {FORMAT_NAMES} image; name a folder of photos")
     with _local_names(source, paths) as raw:
         layout = folder.read_layout(raw, settings)
-        image_files, id_column = ImageFiles(raw), layout.competition.id_column
-        train = image_files.find(layout.ids, "train", id_column)
-        test = image_files.find(layout.test_ids, "test", id_column)
+
+    def image_of(row_id: str, label: int) -> SourceImage:
+        return SourceImage(row_id, label, layout.path_of[row_id], _stamp(source, layout.path_of[row_id]))
+
     rows = {
-        "train": [
-            SourceImage(row_id, label, train[row_id], _stamp(source, train[row_id]))
-            for row_id, label in zip(layout.ids, layout.labels, strict=True)
-        ],
-        "test": [SourceImage(row_id, -1, path, _stamp(source, path)) for row_id, path in test.items()],
+        "train": list(map(image_of, layout.ids, layout.labels)),
+        "test": [image_of(row_id, -1) for row_id in layout.test_ids],
     }
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -133,8 +132,7 @@ def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator
     """Yield the rows of the competition, then those of the external folders."""
     yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
     for name, folder in job.params.prepare.external.items():
-        rows, _ = external_rows(Path(folder), competition)
-        yield from (replace(row, id=f"external/{name}/{row.shard}") for row in rows)
+        yield from external_rows(name, Path(folder), competition)[0]
 
 
 def build_index(
@@ -151,7 +149,7 @@ def build_index(
             yield row
 
     for name, folder in params.external.items():
-        _, skipped_folders = external_rows(Path(folder), competition)
+        _, skipped_folders = external_rows(name, Path(folder), competition)
         if skipped_folders:
             job.echo(
                 f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"

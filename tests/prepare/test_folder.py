@@ -28,11 +28,11 @@ def zipped(source, top=""):
     return path
 
 
-@pytest.mark.parametrize("form", ["a directory", "a zip", "a zip of one folder"])
+@pytest.mark.parametrize("form", ["a directory", "a zip", "a zip of one folder", "a zip of nested folders"])
 def test_tables_and_images_of_every_format_are_read_from_directories_and_zips(make_source, read, form):
     source = make_source(TABLES, IMAGES)
     if form != "a directory":
-        source = zipped(source, top="everything/" if form == "a zip of one folder" else "")
+        source = zipped(source, top={"a zip": "", "a zip of one folder": "x/"}.get(form, "x/x/all/"))
     described, rows = read(source)
     assert [(row.id, row.label, row.part, row.shard) for row in rows] == [
         ("001", 0, "train", "train/001.jpg"),
@@ -151,15 +151,41 @@ def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, ma
 def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_listed(make_source, read):
     described, _ = read(make_source({**TABLES, "classes.csv": "label,name\ncat,wild cat\ndog,House_Dog\n"}, IMAGES))
     extra = make_source({}, ["Wild_Cat/a/1.jpg", "dog/2.jpg", "house dog/3.jpg", "bird/4.jpg"], "extra")
-    rows, left_out = folder.external_rows(extra, described)
+    rows, left_out = folder.external_rows("more", extra, described)
     assert [(row.id, row.label, row.part) for row in rows] == [
-        ("external/extra/Wild_Cat/a/1.jpg", 0, "external"),
-        ("external/extra/dog/2.jpg", 1, "external"),
-        ("external/extra/house dog/3.jpg", 1, "external"),
+        ("external/more/Wild_Cat/a/1.jpg", 0, "external"),
+        ("external/more/dog/2.jpg", 1, "external"),
+        ("external/more/house dog/3.jpg", 1, "external"),
     ]
     assert left_out == ["bird"]
     with pytest.raises(UserError, match=r"none of its folders .'bird'. is a class"):
-        folder.external_rows(make_source({}, ["bird/1.jpg"], "birds"), described)
+        folder.external_rows("more", make_source({}, ["bird/1.jpg"], "birds"), described)
+
+
+def test_external_folders_are_of_the_class_of_their_exact_name_before_one_with_a_similar_name(make_source, read):
+    described, _ = read(make_source({}, ["a b/1.jpg", "a_b/2.jpg", "c/3.jpg"]))
+    extra = make_source({}, ["A b/4.jpg", "C/5.jpg", "a b/6.jpg", "a_b/7.jpg"], "extra")
+    rows, left_out = folder.external_rows("more", extra, described)
+    assert {row.shard: described.classes[row.label] for row in rows} == {
+        "C/5.jpg": "c",
+        "a b/6.jpg": "a b",
+        "a_b/7.jpg": "a_b",
+    }
+    assert left_out == ["A b"]  # may be either of two classes
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        ["cat/1.jpg", "dog/2.jpg", "test/cat/1.jpg"],
+        ["cat/1.jpg", "cat/1.jpg.png", "dog/2.jpg"],
+        ["cat/1.jpg", "dog/2.jpg", "train_station/cat/1.jpg"],
+    ],
+)
+def test_an_image_in_a_class_folder_is_the_file_of_its_path_beside_files_of_similar_paths(make_source, read, images):
+    _, rows = read(source := make_source({}, images))
+    assert [(row.id, row.shard) for row in rows] == [(path, path) for path in images]
+    assert [row.data for row in rows] == [(source / path).read_bytes() for path in images]
 
 
 def test_class_folders_without_test_images_are_for_cross_validation_only(make_source, read, tmp_path):
@@ -214,6 +240,12 @@ def test_the_level_of_the_classes_is_seen_in_the_structure_or_stated(make_source
     labelled = [parts[row.part] + described.classes[row.label] for row in rows if row.part != "test"]
     assert labelled == classes.split()
     assert ("1 image outside train/, val/ and test/ ignored" in described.notes) == (images is VALIDATION)
+
+
+@pytest.mark.parametrize(("validation", "parts"), [("apart", "train val train"), ("pool", "train train train")])
+def test_images_of_a_table_are_validation_rows_if_their_top_folder_is_named_so(make_source, read, validation, parts):
+    source = make_source({"train.csv": "id,label\n1,a\n2,b\nval_3,b\n"}, ["train/1.jpg", "valid/2.jpg", "val_3.jpg"])
+    assert [row.part for row in read(source, validation=validation)[1]] == parts.split()
 
 
 NOT_CERTAIN = "it is not certain which of them is the label: set competition.label_column"

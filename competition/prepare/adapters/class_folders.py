@@ -27,8 +27,7 @@ def split_named(folder: str) -> str:
 def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     """Classes and rows of a source without a table; ids are paths below `raw`.
 
-    Images under val/ are among the labelled rows: folder.rows tells them apart. Raises UserError without images, for images
-    outside the class folders, and for settings that need a table.
+    Raises UserError without images, for images outside the class folders, and for settings that need a table.
     """
     paths = [PurePosixPath(path) for path in image_paths(raw)]
     if not paths:
@@ -64,8 +63,9 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     )
     number = {name: n for n, name in enumerate(names)}
     labels = [number[name] for name in class_of.values()]
+    path_of = {path: path for path in (*class_of, *test)}
     validation = {str(path) for path in paths if splits.get(path.parts[0]) == "val"}
-    return Layout(competition, list(class_of), labels, [""] * len(labels), test, validation=validation)
+    return Layout(competition, list(class_of), labels, [""] * len(labels), test, path_of, validation)
 
 
 def _split_folders(paths: Sequence[PurePosixPath]) -> dict[str, str]:

@@ -6,14 +6,15 @@ With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
 Without test images there is cross-validation only: everything but a submission.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
 from competition.files.image_codec import SUFFIXES
-from competition.prepare.adapter_types import SAMPLE, Competition, Row, Settings
-from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
+from competition.prepare.adapter_types import SAMPLE, Competition, Part, Row, Settings
+from competition.prepare.adapters.class_folders import layout_of_class_folders
 from competition.prepare.adapters.folder_layout import Layout
 from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
@@ -24,14 +25,15 @@ NO_TEST_NOTE = "there are no test images: cross-validation only, with honest sco
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission if there is none."""
+    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission if there is none.
+
+    If everything is in one folder, as in many zip files, its content moves up, out of each of several nested ones.
+    Raises UserError if there is no such source, or for what `read_layout` refuses.
+    """
     fetch_source(raw, settings, fetch)
-    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
-    is_one_folder = len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test")
-    # As in many zip files, whose content moves up. A folder of images alone is a single class, which is refused later.
-    if is_one_folder and not all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
+    while folder := _only_folder(raw):
         lifted = raw / ".lifted"
-        entries[0].rename(lifted)
+        folder.rename(lifted)
         for path in lifted.iterdir():
             path.rename(raw / path.name)
         lifted.rmdir()
@@ -40,51 +42,79 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test_ids))
 
 
+def _only_folder(raw: Path) -> Path | None:
+    """The folder that holds everything in `raw`; None if there is none, or if it is train/, test/ or a class: a folder of images."""
+    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    if len(entries) != 1 or not entries[0].is_dir() or entries[0].name in ("train", "test"):
+        return None
+    return None if all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()) else entries[0]
+
+
 def describe(raw: Path, settings: Settings) -> Competition:
+    """Return the description of the competition. Raises UserError for what `read_layout` refuses."""
     return read_layout(raw, settings).competition
 
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    layout, files = read_layout(raw, settings), ImageFiles(raw)
-    id_column = layout.competition.id_column
-    for row in files.rows(layout.ids, layout.labels, "train", id_column, layout.groups):
-        top, _, below = row.shard.partition("/")
-        is_named_val = bool(below) and split_named(top) == "val"
-        is_in_val = is_named_val if layout.validation is None else row.id in layout.validation
-        yield replace(row, part="val") if is_in_val and settings.validation == "apart" else row
-    yield from files.rows(layout.test_ids, [-1] * len(layout.test_ids), "test", id_column)
+    """Yield the labelled rows, then the test rows. Raises UserError for what `read_layout` refuses."""
+    layout = read_layout(raw, settings)
+
+    def row_of(row_id: str, label: int, part: Part, group: str = "") -> Row:
+        path = layout.path_of[row_id]
+        return Row(row_id, label, part, path, 0, (raw / path).read_bytes(), group)
+
+    apart = layout.validation if settings.validation == "apart" else ()
+    for row_id, label, group in zip(layout.ids, layout.labels, layout.groups, strict=True):
+        yield row_of(row_id, label, "val" if row_id in apart else "train", group)
+    for row_id in layout.test_ids:
+        yield row_of(row_id, -1, "test")
 
 
-def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
+def external_rows(name: str, source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
     """Return (rows, skipped folders) of class folders with extra training images, matched by class name or label value.
 
-    Ids are external/<folder>/<path>, so that they differ from those of the competition.
+    name: of prepare.external. Ids are external/<name>/<path>, so that they differ from those of the competition.
+    A folder whose name differs in letter case or by _ for a blank is of that class, unless several are as similar.
+    Raises UserError if no folder is a class, or if the competition has several labels per image or numbers.
     """
     if competition.target in ("multi", "regression"):
         raise UserError(f"prepare.external: {source} has classes, the target is {competition.target}; leave it empty")
-    number = {value: n for n, value in enumerate(competition.label_values)}
-    number |= {name.replace("_", " ").casefold(): n for n, name in enumerate(competition.classes)}
+    exact: dict[str, int] = {}
+    similar: dict[str, set[int]] = defaultdict(set)
+    for texts in (competition.classes, competition.label_values):
+        for number, text in enumerate(texts):
+            exact[text] = number
+            similar[_folded(text)].add(number)
+
+    def class_number(folder: str) -> int:
+        """-1 = none, or similar to several."""
+        numbers = {exact[folder]} if folder in exact else similar[_folded(folder)]
+        return min(numbers) if len(numbers) == 1 else -1
+
     paths = image_paths(source)
     label = {}
     for path in paths:  # the folder nearest to the image whose name is a class
-        folders = reversed(PurePosixPath(path).parts[:-1])
-        numbers = (number.get(name, number.get(name.replace("_", " ").casefold(), -1)) for name in folders)
-        label[path] = next((value for value in numbers if value >= 0), -1)
+        numbers = map(class_number, reversed(PurePosixPath(path).parts[:-1]))
+        label[path] = next((number for number in numbers if number >= 0), -1)
     skipped = sorted({PurePosixPath(path).parent.as_posix() for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
             f"{source}: none of its folders ({first_few(skipped)}) is a class, such as {first_few(competition.classes, 3)}"
         )
     rows = (
-        Row(f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())
+        Row(f"external/{name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())
         for path in paths
         if label[path] >= 0
     )
     return rows, skipped
 
 
+def _folded(name: str) -> str:
+    return name.replace("_", " ").casefold()
+
+
 def read_layout(raw: Path, settings: Settings) -> Layout:
-    """Return the content of the folder without reading an image."""
+    """Return the content of the folder without reading an image. Raises UserError for what is wrong or not certain in it."""
     files = ImageFiles(raw)
     table = table_of_labels(raw, files)
     notes = unread_files_notes(raw, tables_too=not table)

@@ -1,6 +1,6 @@
 """What the adapter `folder` detects in a source, by its tables or by its class folders."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,7 +17,7 @@ class Layout:
     labels: list[int]  # of the labelled rows
     groups: list[str]  # of the labelled rows; "" = no group
     test_ids: list[str]
+    path_of: Mapping[str, str]  # id of each row -> its image file, relative to the folder
+    validation: Collection[str]  # ids of the labelled rows in a folder named val
     # Id and the columns, as text, that the tables of both labelled and test rows have besides; None = there are none.
     columns: pd.DataFrame | None = None
-    # Ids of the validation rows. None if labels come from a table: then images whose top folder is named val are the validation rows.
-    validation: Collection[str] | None = None

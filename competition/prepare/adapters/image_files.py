@@ -128,14 +128,12 @@ class ImageFiles:
         listed = set(self.find(train_ids, "train", id_column).values())
         return [path for path in self.paths if path not in listed and _in_part(path, "test")]
 
-    def rows(
-        self, ids: list[str], labels: list[int], part: Part, id_column: str, groups: list[str] | None = None
-    ) -> Iterator[Row]:
-        """Yield one row per id, in order."""
+    def rows(self, ids: list[str], labels: list[int], part: Part, id_column: str) -> Iterator[Row]:
+        """Yield one row per id, in order. Raises UserError as `find` does."""
         path_of = self.find(ids, part, id_column)
-        for row_id, label, group in zip(ids, labels, groups or [""] * len(ids), strict=True):
+        for row_id, label in zip(ids, labels, strict=True):
             path = path_of[row_id]
-            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)
+            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes())
 
 
 def _in_part(path: str, part: str) -> bool:

@@ -13,6 +13,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import SAMPLE, Competition, Predicts, Settings
+from competition.prepare.adapters.class_folders import split_named
 from competition.prepare.adapters.folder_layout import Layout
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.label_cells import (
@@ -97,16 +98,19 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
     target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
-    files.find(train[id_column], "train", id_column)
-    files.find(test[id_column], "test", id_column)
+    train_paths = files.find(train[id_column], "train", id_column)
+    test_paths = files.find(test[id_column], "test", id_column)
     require_different_ids(pd.concat([train[id_column], test[id_column]]))
     labels = _read_labels(table, target)
     has_empty_cells = sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
     competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
     competition = replace(competition, notes=(*labels.notes, *notes))
     other_columns = pd.concat([rows[[id_column, *shared]] for rows in (train, test)]) if shared else None
-    ids, test_ids = list(train[id_column]), list(test[id_column])
-    return Layout(competition, ids, labels.numbers, groups, test_ids, other_columns)
+    validation = {
+        row_id for row_id, path in train_paths.items() if "/" in path and split_named(path.split("/")[0]) == "val"
+    }
+    path_of, ids, test_ids = train_paths | test_paths, list(train[id_column]), list(test[id_column])
+    return Layout(competition, ids, labels.numbers, groups, test_ids, path_of, validation, other_columns)
 
 
 def _class_names(
