@@ -60,6 +60,13 @@ def test_the_command_runs_the_same_stages_as_make_unless_it_is_told_to_run_one(c
     assert names(stages_of((["-m", "pipelines", verb, "--alone"], {}))) == [verb]
 
 
+def test_a_stage_alone_keeps_the_meaning_of_its_options() -> None:
+    (debug,) = stages_of((["-m", "pipelines", "train", "--alone", "--debug", "--debug-rows", "64"], {}))
+    assert (debug.name, debug.options.debug_rows) == ("debug", 64)
+    (predict,) = stages_of((["-m", "pipelines", "predict", "--alone", "--hours", "1"], {}))
+    assert (predict.name, predict.options.hours) == ("predict", 1.0)  # of the members that the budget made
+
+
 def test_a_process_that_fails_ends_the_job(called) -> None:
     assert names(called("doctor", "download", "train", "submit", fails="doctor")) == ["doctor"]
     assert names(called("download", "train", "submit", fails="download"))[-1] == "train"
@@ -134,6 +141,7 @@ MEMBER = "train MEMBER=cnn FOLD=2 CLUSTER=auto"
         ("predict HOURS=0.5", "blend", {"hours": 0.5}),
         ("train BUDGET=good CLUSTER=auto", "budget", {"budget": "good", "cluster": "auto"}),
         ("kernel-log", "kernel-status", {"log": True}),
+        ("noise SEEDS=", "noise", {"seeds": 3}),  # an empty value is none
         ("submit", "submit", {"again": False}),
         ("submit AGAIN=1", "submit", {"again": True}),
         ("predict CLUSTER=10.0.0.1:6379", "predict", {"cluster": "10.0.0.1:6379", "allow_partial": False}),
@@ -200,6 +208,11 @@ def test_an_unknown_or_unread_variable_or_verb_is_refused_with_a_suggestion_and_
             "train --hours 1 --member cnn",
             "goldfold: with HOURS= or BUDGET= the members are chosen and trained by the budget",
         ),
+        ("train --hours 1 --alone", "goldfold: the stage `train` has no budget: leave out --alone, or run"),
+        ("train --budget good --alone", "goldfold: the stage `train` has no budget: leave out --alone, or run"),
+        ("noise --seeds=", "goldfold: SEEDS=: expected a whole number of at least 1, e.g. SEEDS=2\n"),
+        ("train --hours=", "goldfold: HOURS=: expected a positive number of hours, e.g. HOURS=0.5\n"),
+        ("preflight --mode=", "goldfold: MODE=: '' is not one of compile, quick, ops\n"),
         ("train --epochs 3", "No such option"),
         ("trian", "No such command"),
     ],

@@ -21,6 +21,7 @@ from competition.config.validation import validate
 from competition.config.yaml_text import read_yaml
 from competition.ensemble.metrics import TargetKind
 
+PORTFOLIO = Path(__file__).resolve().parents[2] / "recipes" / "portfolio.yaml"  # unless budget.portfolio names another
 FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen features (facts of own_images.md)
 IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
 EPOCHS = (1, 10)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
-from competition.budget.portfolio import Network, Weakness, is_reachable, missing_weights, networks_of, read_portfolio
+from competition.budget.portfolio import (
+    PORTFOLIO,
+    Network,
+    Weakness,
+    is_reachable,
+    missing_weights,
+    networks_of,
+    read_portfolio,
+)
 from competition.cluster.connection import Machine, demand, slots
 from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, HUB, Member, Params
@@ -22,7 +30,7 @@ from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
 from pipelines.execution.open_trainer import engine_of
 from pipelines.terminal.job import Job
-from pipelines.terminal.options import PORTFOLIO, ROOT
+from pipelines.terminal.options import ROOT
 from pipelines.terminal.output import display_path, table_lines
 
 if TYPE_CHECKING:

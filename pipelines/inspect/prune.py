@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich import filesize
 
+from competition.budget.portfolio import PORTFOLIO
 from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
@@ -12,7 +13,7 @@ from competition.prepare.prepared import load_prepared
 from competition.workspace.runs import runs_in_use, size_of, stored_runs, submissions_by_run, with_teachers
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.job import Job
-from pipelines.terminal.options import PORTFOLIO, ROOT
+from pipelines.terminal.options import ROOT
 from pipelines.terminal.output import display_path
 
 

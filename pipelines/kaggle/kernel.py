@@ -15,6 +15,7 @@ from pathlib import Path
 from rich import filesize
 
 from competition.budget.clock import start_clock
+from competition.budget.portfolio import PORTFOLIO
 from competition.config.errors import UserError
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
@@ -37,7 +38,6 @@ from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.execution.budget_search import offered_networks
 from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.job import Job, kaggle_client, lock
-from pipelines.terminal.options import PORTFOLIO
 from pipelines.terminal.output import display_path
 from pipelines.terminal.versions import ROOT
 

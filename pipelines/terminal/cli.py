@@ -77,7 +77,7 @@ def parameter(name: str, default: object) -> inspect.Parameter:
 
     def parse(value: object) -> object:
         """Refuse a text that is none of the choices, or no number of the range.  value: a text, or the default."""
-        if not isinstance(value, str) or value in ("", *choices):
+        if not isinstance(value, str) or value in (default, *choices):
             return value
         if choices:
             refuse(f"{variable}={value}: {value!r} is not one of {', '.join(choices)}")
@@ -107,15 +107,15 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
             refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
         goals = os.environ.get(GOALS, "").split()
         is_last = process.is_last and goals[-1:] in ([], [name])  # make, if it called, runs nothing after this verb
-        stages = [name]
-        if name in CHAINS and not options.alone:
-            stages = ["debug" if stage == "train" and options.debug else stage for stage in CHAINS[name]]
-            if name == "train" and (options.hours or options.budget):
-                stages = [*TRAIN_IN_BUDGET]
-                if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
-                    refuse(
-                        f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}"
-                    )
+        stages = (name,) if options.alone else CHAINS.get(name, (name,))
+        if name == "train" and (options.hours or options.budget):
+            stages = TRAIN_IN_BUDGET
+            if options.alone:
+                refuse("the stage `train` has no budget: leave out --alone, or run the stage `budget`")
+            if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
+                refuse(f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}")
+        elif options.debug:
+            stages = tuple("debug" if stage == "train" else stage for stage in stages)
         for stage in stages:
             of_stage, stage_verb = options, VERBS[stage]
             if stage != name:

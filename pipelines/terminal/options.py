@@ -1,31 +1,33 @@
-"""The command line of a stage: every option with its type, default and help text. Standard library only, as verbs.py."""
+"""The options of the verbs, each with its type, default and help text. Standard library only, as verbs.py."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PORTFOLIO = ROOT / "recipes" / "portfolio.yaml"  # candidates of a budget, no parameter file
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:
     """A field of Options.
 
-    settings: as of typer.Option; choices: the accepted texts; unit: of a number above 0; flag: instead of --NAME.
+    settings: as of typer.Option, and for cli.parameter: choices: the accepted texts; min: of a whole number, 0 without it;
+    unit: makes it any number above 0, instead of a whole number from `min`, and names it in a refusal; flag: instead of --NAME.
     """
     return field(default=default, metadata={"help": help, **settings})
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line of one stage; "" = not given."""
+    """The options of all verbs; verbs.VERBS says which verb has which. One that its verb lacks or that is not given has its default."""
 
     params: Path = option(ROOT / "params.yaml", "Parameter file; params.yaml by default.")
     sets: str = option("", 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".', flag="--set")
     work: Path = option(ROOT / "work", "Folder of all results but submissions; work/ by default.")
     submissions: Path = option(ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.")
     force: bool = option(False, "Compute again although the result is current.")
-    debug: bool = option(False, "Print full tracebacks.")
+    debug: bool = option(
+        False, "Print full tracebacks; of `train`: instead of training, train eagerly on few rows, as `debug`."
+    )
     verbose: bool = option(False, "Print the details behind the summary.")
     alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
     as_part: bool = option(False, "Tune as a part of `train`: only tune.members, silently if there are none.")
@@ -67,7 +69,7 @@ class Options:
     check: bool = option(False, "Only check that there is an export to serve.")
     address: str = option("127.0.0.1:8501", "Address and port to listen on; port 0 = any.", metavar="HOST:PORT")
     cluster: str = option("", "Run on this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT")
-    # 0 is refused where it is given: without a budget, training could take hours.
+    # 0 = not given. `--hours 0` is refused by cli.parameter: training without a budget could take hours.
     hours: float = option(0.0, "Choose and train members within so many hours (docs/budget.md).", unit="hours")
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
     watch: bool = option(False, "Write the page again whenever results change; it reloads itself until Ctrl-C.")

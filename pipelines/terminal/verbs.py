@@ -1,4 +1,8 @@
-"""The verbs: their help, their options and what follows them. Standard library only: make reads it before .venv exists."""
+"""The verbs: their help, their options and what follows them.
+
+Standard library only: make_variables, which checks the variables of a make call, reads it before .venv exists. The texts of
+`make help` and `make help-all` are in the Makefile.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,9 +13,10 @@ COMMON = ("params", "sets", "work", "submissions", "debug", "verbose")
 
 @dataclass(frozen=True)
 class Verb:
-    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
+    """What `goldfold VERB` and `goldfold VERB --help` need.
 
-    next: the verb that usually follows.
+    help: one line.  options: names of fields of Options beside the common ones.  defaults: of those whose default differs
+    from that in Options.  next: the verb that usually follows this stage; a verb of CHAINS prints that of its last stage.
     """
 
     help: str
@@ -22,7 +27,6 @@ class Verb:
 
 SELECTION = ("member", "fold")
 BUDGET = ("hours", "budget")
-PREFLIGHT = ("topology", "mode", "pair", "backend", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
@@ -78,7 +82,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
     "machines": {
         "preflight": Verb(
             "Compile the members for a TPU that need not be attached.",
-            ("member", *PREFLIGHT, "force"),
+            ("member", "topology", "mode", "pair", "backend", "limit", "if_tpu", "force"),
             {"topology": "v5e-8"},
             next="plan",
         ),
@@ -94,13 +98,13 @@ FOLDERS: dict[str, dict[str, Verb]] = {
 }
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
 MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
-# Verb of the main job -> the stages that it runs; --alone runs the last of train, the first of the others.
+# Verb of the main job -> the stages that it runs; with --alone only that of its own name.
 CHAINS = {
     "download": ("download", "prepare"),
     "train": ("resolve", "preflight", "tune", "train"),
     "predict": ("predict", "blend"),
 }
-TRAIN_IN_BUDGET = ("resolve", "preflight", "budget")  # the stages of train with HOURS
+TRAIN_IN_BUDGET = ("resolve", "preflight", "budget")  # the stages of train with HOURS or BUDGET
 # Options of a stage within a chain, where they differ from those of the verb alone.
 IN_CHAIN: dict[str, dict[str, Any]] = {
     "resolve": {"force": False},  # FORCE=1 of train is about fold models
