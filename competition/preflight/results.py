@@ -9,7 +9,7 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.params import FROM_FILE, Member, Params
-from competition.config.plugins import plugin_digests
+from competition.config.plugins import plugin_digests_by_kind
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256, write_json
 from competition.preflight.lowering import Shapes
@@ -86,7 +86,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "view_transforms.py"]
     is_from_file = member.architecture == FROM_FILE
     views = (part for view in request.shapes.views for part in view.split("+"))
-    own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
+    own_code = plugin_digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     in_step = (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
     return {
