@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.view_transforms import get_views
 from competition.preflight.topology import GIB, Topology, devices_of
@@ -132,6 +133,8 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
             try:
                 traced = step.trace(*arguments)
                 return traced.lower(lowering_platforms=("tpu",)) if topology is None else traced.lower()
+            except UserError:  # a ValueError: the user's own function has failed
+                raise
             except (NotImplementedError, ValueError, TypeError) as error:
                 raise CannotCompile(str(error)) from None
 
@@ -188,6 +191,8 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     try:
         get_ir = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
         program = get_ir(stage="stablehlo_serialized")
+    except UserError:
+        raise
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
         raise CannotCompile(str(error)) from None
     return bytes(program)
