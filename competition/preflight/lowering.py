@@ -107,7 +107,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
-    from competition.training.trainer import augmentation_of
+    from competition.training.network_trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
