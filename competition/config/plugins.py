@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -188,13 +189,16 @@ def _run(plugins: Plugins, path: Path) -> ModuleType:
     module = ModuleType(MODULE)
     module.__file__ = str(path.absolute())
     sys.modules[MODULE] = module  # dataclasses look their module up by name
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        exec(compile(plugins.source, str(path), "exec"), vars(module))
+        SourceFileLoader(MODULE, str(path)).exec_module(module)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
             text += "; a plugins file is one file: copy what it needs into it"
         raise UserError(plugins.problem(type(error).__name__, text, error)) from error
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
     return module
 
 
