@@ -28,7 +28,7 @@ from competition.input_pipeline.augment import Augmentation
 from competition.input_pipeline.batch_threads import Loading, cores
 from competition.input_pipeline.batches import TrainingBatches, TrainingPlan
 from competition.input_pipeline.decoded_rows import PixelFile
-from competition.training.trainer import augmentation_of
+from competition.training.network_trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES, CLASSES, WARM_UP = 400, 104, 4

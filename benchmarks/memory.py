@@ -64,7 +64,7 @@ def peak(folder: Path, train_folds: int) -> float:
     """Largest resident memory in megabytes."""
     from competition.training.device import open_device
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import NetworkTrainer
+    from competition.training.network_trainer import NetworkTrainer
 
     member, device = small_member(), open_device(load_params(ROOT / "params.yaml").device)
     images = load(folder)

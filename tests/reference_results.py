@@ -45,7 +45,7 @@ def results_of_engine() -> Results:
     from competition.training.device import open_device
     from competition.training.features import compute_features, feature_engine
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import NetworkTrainer
+    from competition.training.network_trainer import NetworkTrainer
 
     count = 59
     labels, ids = np.arange(count) % CLASSES, np.array([f"i{n:02}" for n in range(count)])

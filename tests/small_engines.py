@@ -26,14 +26,15 @@ from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.batches import TrainingPlan, prediction_batches
 from competition.input_pipeline.labelled_images import Images
 from competition.training import engine as shared
-from competition.training import trainer as training
+from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows
 from competition.training.model import build
-from competition.training.trainer import Epoch, NetworkTrainer, Scores, StepsDone, Stopped, Trained
+from competition.training.network_trainer import NetworkTrainer
+from competition.training.trainer import Epoch, Scores, StepsDone, Stopped, Trained
 
 MAX_DEVICES = 4
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2

@@ -7,7 +7,6 @@ search their own names first and then those of the active file.
 
 import ast
 import difflib
-import importlib.util
 import inspect
 import sys
 import traceback
@@ -15,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -81,7 +81,10 @@ class Plugins:
             ) from error
 
     def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
-        """A message about one of its functions, with the line of the file where `error` was raised."""
+        """The message "<file> line <n>: <what>: <text>".
+
+        what: such as "VIEWS['inverted']".  error: an exception that passed through the file; without one there is no line.
+        """
         frames = traceback.extract_tb(error.__traceback__) if error else ()
         lines = [frame.lineno for frame in frames if self.file and frame.filename == str(self.file)]
         line, name = lines[-1] if lines else 0, self.file.name if self.file else "plugins"
@@ -105,7 +108,7 @@ def activate(plugins: Plugins) -> Plugins:
 
 
 def load_plugins(path: Path) -> Plugins:
-    """Import a plugins file and check its dictionaries.
+    """Run a plugins file and check its dictionaries. Its names are used once the result is passed to `activate`.
 
     Raises UserError: the file is missing or fails (with its line), a kind is unknown, or a value has another signature.
     """
@@ -149,7 +152,7 @@ def plugin_named(kind: str, name: str, own_names: Container[str]) -> Any:
     return value
 
 
-def plugin_digest(kind: str, names: Iterable[str]) -> dict[str, str]:
+def plugin_digests_of_kind(kind: str, names: Iterable[str]) -> dict[str, str]:
     """Name -> digest of the source behind those of `names` that the active plugins define.
 
     kind: one of KINDS.  The source of a name is its entry in the dictionary and every definition of the file that it
@@ -159,32 +162,36 @@ def plugin_digest(kind: str, names: Iterable[str]) -> dict[str, str]:
     return {name: definition_digest(_active.source, kind, name) for name in sorted({*names}) if name in values}
 
 
-def plugin_digests(**names: Iterable[str]) -> dict[str, str]:
+def plugin_digests_by_kind(**names: Iterable[str]) -> dict[str, str]:
     """ "KIND.name" -> digest of the source behind it.  names: kind -> names, the project's own among them."""
-    return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    digests = {kind: plugin_digests_of_kind(kind, names[kind]) for kind in names}
+    return {f"{kind}.{name}": digest for kind in names for name, digest in digests[kind].items()}
 
 
 def _run(plugins: Plugins, path: Path) -> ModuleType:
     """Execute the file as a module. Nothing is written beside it.
 
-    Raises UserError for an import that runs with the file and starts Keras, before the backend is selected.
+    Raises UserError for an import that starts Keras before the backend is selected. Functions run later; of an `if` the
+    condition may be false.
     """
     with suppress(SyntaxError):  # which executing it raises, with its line
-        for node in ast.parse(plugins.source).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if heavy := {name.partition(".")[0] for name in names} & HEAVY:
-                problem = f"{heavy.pop()} is imported when the file is loaded, which every command does"
-                raise UserError(
-                    f"{path.name} line {node.lineno}: {problem}; move the import into the functions that use it"
-                )
-    spec = importlib.util.spec_from_file_location(MODULE, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+        pending: list[ast.AST] = [ast.parse(plugins.source)]
+        for node in pending:  # which grows meanwhile
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                if heavy := {name.partition(".")[0] for name in names} & HEAVY:
+                    problem = f"{heavy.pop()} is imported when the file is loaded, which every command does"
+                    raise UserError(
+                        f"{path.name} line {node.lineno}: {problem}; move the import into the functions that use it"
+                    )
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If):
+                pending += ast.iter_child_nodes(node)
+    module = ModuleType(MODULE)
+    module.__file__ = str(path.absolute())
     sys.modules[MODULE] = module  # dataclasses look their module up by name
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        spec.loader.exec_module(module)
+        SourceFileLoader(MODULE, str(path)).exec_module(module)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
@@ -200,7 +207,10 @@ def _check_signature(plugins: Plugins, what: str, function: object, accepted: tu
     expected = " or ".join(f"({', '.join(names)})" for names in accepted)
     if not callable(function):
         raise UserError(plugins.problem(what, f"{type(function).__name__} was found, no function of {expected}"))
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # max, dict and others that are written in C
+        raise UserError(plugins.problem(what, f"its parameters are unknown; write a function of {expected}")) from None
     stated = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
     others = [p.name for p in parameters if p.default is p.empty and p.kind is not p.POSITIONAL_OR_KEYWORD]
     if stated not in accepted or others:

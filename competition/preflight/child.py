@@ -134,4 +134,4 @@ def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExec
 
 
 if __name__ == "__main__":
-    answer_parent(answer, lambda error: {"message": f"{type(error).__name__}: {error}"})
+    answer_parent(answer, lambda error: {"message": f"{type(error).__name__}: {error}".removeprefix("UserError: ")})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.view_transforms import get_views
 from competition.preflight.topology import GIB, Topology, devices_of
@@ -106,7 +107,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
-    from competition.training.trainer import augmentation_of
+    from competition.training.network_trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
@@ -132,6 +133,8 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
             try:
                 traced = step.trace(*arguments)
                 return traced.lower(lowering_platforms=("tpu",)) if topology is None else traced.lower()
+            except UserError:  # a ValueError: the user's own function has failed
+                raise
             except (NotImplementedError, ValueError, TypeError) as error:
                 raise CannotCompile(str(error)) from None
 
@@ -188,6 +191,8 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     try:
         get_ir = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
         program = get_ir(stage="stablehlo_serialized")
+    except UserError:
+        raise
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
         raise CannotCompile(str(error)) from None
     return bytes(program)

@@ -9,7 +9,7 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.params import FROM_FILE, Member, Params
-from competition.config.plugins import plugin_digests
+from competition.config.plugins import plugin_digests_by_kind
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256, write_json
 from competition.preflight.lowering import Shapes
@@ -27,6 +27,17 @@ VERDICTS = {  # as shown to the user
 }
 COLUMNS = ("member", "step", "batch", "verdict", "memory per device", "used", "minimum step time", "compiled in")
 NOTE = "the minimum step time is a lower bound from published peak rates, not a measurement"
+
+# Part of an unsupported operation's name -> remedy; "" is in all names.
+REMEDIES = {
+    "ImageProjectiveTransform": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
+    "ScaleAndTranslate": "resize with antialias=False, or on the host",
+    "ResizeBicubic": "resize bilinearly, or on the host",
+    "CropAndResize": "crop by slicing, then resize bilinearly",
+    "RandomGamma": "draw from a uniform or normal distribution, or on the host",
+    "PyFunc": "call Python on the host, in the input pipeline",
+    "": "move it to the host (input pipeline), or choose another architecture or view",
+}
 
 # Parameters of train that the loop, the host or the step table supplies in every step. One that is missing here only costs an
 # unnecessary compilation.
@@ -48,7 +59,6 @@ class PreflightResult:
     lower_seconds: float = 0.0
     compile_seconds: float = 0.0
     operations: tuple[str, ...] = ()
-    remedy: str = ""
     message: str = ""
     view: str = ""  # the view whose transform is unsupported; "" = the network
     mode: str = "compile"  # of the request; quick: memory and bytes are approximate
@@ -86,7 +96,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "view_transforms.py"]
     is_from_file = member.architecture == FROM_FILE
     views = (part for view in request.shapes.views for part in view.split("+"))
-    own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
+    own_code = plugin_digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     in_step = (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
     return {
@@ -147,10 +157,21 @@ def objections(request: PreflightRequest, cache: Path) -> list[str] | None:
     for step, result in results.items():
         reason = f"uses {', '.join(result.operations) or 'an operation'}, which is not supported"
         if result.verdict == "too_big":
-            available = f"{result.limit / GIB:.2f} GiB are available"
-            reason = f"needs {result.memory / GIB:.2f} GiB of memory per device, {available}"
-        sentences += [] if result.good else [f"{step} {reason}: {result.remedy}"]
+            needed = f"{result.memory / GIB:.2f} GiB of" if result.memory else "more"
+            reason = f"needs {needed} memory per device, {result.limit / GIB:.2f} GiB are available"
+        sentences += [] if result.good else [f"{step} {reason}: {remedy_for(result, request.member)}"]
     return sentences
+
+
+def remedy_for(result: PreflightResult, member: Member) -> str:
+    """What to change in the parameters of a step that does not fit or is not supported."""
+    if result.verdict == "unsupported":
+        return next(remedy for part, remedy in REMEDIES.items() if part in " ".join(result.operations))
+    size = "train_size" if result.step == "train" and member.train_size else "image_size"
+    remedies = [f"lower {result.step}.batch or the member's {size}"]
+    remedies += ["raise train.accumulate"] if result.step == "train" else []
+    remedies += ["set train.precision: bfloat16"] if member.train.precision == "float32" else []
+    return ", or ".join(remedies)
 
 
 def cells(member: str, step: str, result: PreflightResult) -> list[str]:

@@ -136,7 +136,7 @@ class NewImagePredictor:
             from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer
-            from competition.training.trainer import NetworkTrainer
+            from competition.training.network_trainer import NetworkTrainer
 
             competition, batch = self.workspace.prepared.competition, self.workspace.params.predict.batch
             member = member.without_pretrained_weights if member.head is None else member

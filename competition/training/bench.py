@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from competition.config.params import Train
 from competition.input_pipeline.batches import TrainingBatches, steps_per_epoch
-from competition.training.trainer import NetworkTrainer
+from competition.training.network_trainer import NetworkTrainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
@@ -53,7 +53,7 @@ def time_parts(trainer: NetworkTrainer, fold: int) -> PartTimes:
     The input pipeline itself is not timed: tf.data reorders and overlaps its stages, so clocks in it measure nothing real.
     """
     train, engine = trainer.member.train, trainer.engine
-    source, plan = trainer.training_batches(train, train.epochs), trainer.rows.plan(fold, train)
+    source, plan = trainer.training_batches(train, train.epochs - 1), trainer.fold_rows.plan(fold, train)
     batches = iter(source.start(plan))
     for _ in islice(batches, WARM_UP):
         pass

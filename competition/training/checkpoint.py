@@ -48,7 +48,7 @@ class Checkpoints:
     _written: Future[None] | None = None
 
     def is_due(self, epoch_ends: bool) -> bool:
-        """Return True if the state should be saved now, after a call of the training step."""
+        """True once `seconds` have passed since the last save; with 0 seconds at the end of every epoch."""
         return time.monotonic() - self._last >= self.seconds if self.seconds else epoch_ends
 
     def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:

@@ -36,9 +36,9 @@ BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each 
 class HeadTrainer(Trainer):
     """Fits and predicts any number of folds and trials of one frozen-feature member."""
 
-    def __init__(self, rows: FoldRows, metric: str, features: FeatureSource, alive: Alive = lambda: None) -> None:
+    def __init__(self, fold_rows: FoldRows, metric: str, features: FeatureSource, alive: Alive = lambda: None) -> None:
         """features: of every row that is fitted or predicted.  metric, alive: see Trainer."""
-        super().__init__(rows, metric, alive)
+        super().__init__(fold_rows, metric, alive)
         self._features = features
         self._arrays: State = {}  # of the head that was fitted or loaded last
         self._ahead: dict[int, Future[FittedHead]] = {}
@@ -77,18 +77,18 @@ class HeadTrainer(Trainer):
         yield Trained([epoch], epoch)
 
     def _fit(self, fold: int, train: Train) -> FittedHead:
-        plan, head = self.rows.plan(fold, train), self.member.head
+        plan, head = self.fold_rows.plan(fold, train), self.member.head
         assert head is not None
         images, rows = self.images, plan.rows
         features = np.stack([self._features(images, rows, view) for view in head.views])
-        targets = self.rows.targets_of(rows)
+        targets = self.fold_rows.targets_of(rows)
         weights = plan.weights[rows] / plan.weights[rows].mean()
-        fitted_rows = HeadRows(features, targets, weights, self.rows.classes, self.rows.targets.kind)
+        fitted_rows = HeadRows(features, targets, weights, self.fold_rows.classes, self.fold_rows.targets.kind)
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
-        strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
+        strata = self.fold_rows.targets.strata(images.labels[rows], STRATUM_ROWS)
         seed = train.seed * 1_000 + fold
         fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
-        if self.rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
+        if self.fold_rows.targets.kind == "regression":  # as the held-out loss, in units of the targets' variance
             return replace(fitted, loss=fitted.loss * float(plan.weights[rows].mean()))
         return fitted
 
@@ -100,7 +100,7 @@ class HeadTrainer(Trainer):
 
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         self._alive()
-        kind = self.rows.targets.kind
+        kind = self.fold_rows.targets.kind
         outputs = [head_outputs(self._arrays, self._features(images, rows, view), kind) for view in views]
         return np.stack([probabilities_of(output, kind) for output in outputs], axis=1)
 

@@ -1,45 +1,28 @@
 """Train the fold models of a member and predict by them, on one device: used by tuning, training and prediction.
 
-`Trainer` is what every trainer does with a fold model: it predicts held-out and other rows, and scores them. `NetworkTrainer` trains
-networks; head_trainer.py fits heads to stored features. A training that was interrupted and resumed ends with the same weights, bit
-for bit, as one that was not.
+`Trainer` is what every trainer does with a fold model: it predicts held-out and other rows, and scores them. network_trainer.py trains
+networks, head_trainer.py fits heads to stored features.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from math import inf, isfinite, isnan, nan
+from dataclasses import dataclass
 from pathlib import Path
 
-import keras
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Train
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import STORED_AS, ViewPredictions
-from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
-from competition.input_pipeline.augment import Augmentation
-from competition.input_pipeline.batch_threads import Loading
-from competition.input_pipeline.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
 from competition.input_pipeline.labelled_images import Images
-from competition.prepare.targets import training_of
-from competition.training.checkpoint import Checkpoint, Checkpoints, save_arrays
-from competition.training.device import Device, host_share
-from competition.training.device_augmentation import augmented, augments_on_device
-from competition.training.engine import Engine, State
-from competition.training.engines import engine_of
+from competition.training.checkpoint import Checkpoints, save_arrays
+from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, deviation
-from competition.training.heads import linear_probe
 
 CURVE_ROWS = 1_000  # held-out rows, at most, behind a point of the curves: all of them would cost a tenth of a training
-CALL_SECONDS = 5.0  # a call of the training step takes about so long at most: a request to stop waits for its end
-FIRST_STEPS = 4  # of the first call, whose time nobody knows
-PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
 
 @dataclass
@@ -70,10 +53,9 @@ class Trained:
     """The fold model is trained, and its weights can be predicted with: the last event."""
 
     history: list[Epoch]
-    # That of the weights: the last one, or with patience that of the best inner score. Epoch 0 are the initial weights with a probed
-    # head.
+    # The epoch whose weights are kept: the last one, or with patience the one of the best inner score. Number 0 stands for the
+    # initial weights with a probed head.
     selected: Epoch
-    scoring_seconds: float = 0.0  # of the epochs before the last, since the last start
 
 
 Events = Generator[StepsDone | Epoch | Trained, None, None]
@@ -92,9 +74,10 @@ class Stopped(Exception):
 class Trainer(ABC):
     """The fold models of one member. `NetworkTrainer` trains networks, `HeadTrainer` fits heads to stored features."""
 
-    def __init__(self, rows: FoldRows, metric: str, alive: Callable[[], None]) -> None:
+    def __init__(self, fold_rows: FoldRows, metric: str, alive: Callable[[], None]) -> None:
         """metric: name of the competition's metric.  alive: heartbeat, called before every prediction batch."""
-        self.member, self.images, self.rows, self.metric = rows.member, rows.images, rows, metric_named(metric)
+        self.member, self.images, self.fold_rows = fold_rows.member, fold_rows.images, fold_rows
+        self.metric = metric_named(metric)
         self._alive = alive
         self._scored: dict[int, ViewPredictions] = {}  # last epoch, once it is scored -> its out-of-fold predictions
 
@@ -104,7 +87,8 @@ class Trainer(ABC):
     ) -> Events:
         """Train on all folds but one; yield what happens, at last Trained.
 
-        checkpoints: None = none are read or written.  score_epochs: after which the held-out rows are scored, besides the last one.
+        checkpoints: None = none are read or written.  score_epochs: the epochs after which held-out rows are scored; after the last
+        one they always are.
         """
 
     @abstractmethod
@@ -135,20 +119,20 @@ class Trainer(ABC):
         if weights is not None:
             self.load_weights(weights)
         is_readable = images.readable[rows]
-        probs = np.zeros((len(rows), len(views), self.rows.classes), np.float32)
+        probs = np.zeros((len(rows), len(views), self.fold_rows.classes), np.float32)
         if is_readable.any():
             probs[is_readable] = self._probabilities(images, rows[is_readable], views)
         if failed := int((~np.isfinite(probs).all((1, 2))).sum()):
             raise Diverged(
                 f"the model predicts NaN or infinity for {failed} of {len(rows)} rows; lower train.learning_rate or set train.clip_norm"
             )
-        probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.rows.classes
-        kind = self.rows.targets.kind
+        probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.fold_rows.classes
+        kind = self.fold_rows.targets.kind
         return ViewPredictions(images.ids[rows], tuple(views), probs.astype(STORED_AS[kind]), kind)
 
     def held_out(self, fold: int, places: np.ndarray | slice = slice(None)) -> ViewPredictions:
         """Out-of-fold predictions by the model that was trained last, under the identity view.  places: of the held-out rows."""
-        return self.predict(None, self.images, self.rows.held_out(fold)[places], ["identity"])
+        return self.predict(None, self.images, self.fold_rows.held_out(fold)[places], ["identity"])
 
     def out_of_fold(self, fold: int, trained: Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
@@ -158,7 +142,7 @@ class Trainer(ABC):
 
     def score_of(self, probs: ViewPredictions, fold: int) -> float:
         """The competition's metric of predictions of the held-out rows, under the identity view."""
-        targets = self.rows.targets_of(self.rows.held_out(fold))
+        targets = self.fold_rows.targets_of(self.fold_rows.held_out(fold))
         return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
 
     def _score_held_out(self, epoch: int, fold: int, is_last: bool) -> Scores:
@@ -167,280 +151,20 @@ class Trainer(ABC):
         At most CURVE_ROWS of the rows, the same ones after every epoch; after the last one all are predicted, and their predictions kept.
         The mean loss is that of plain targets: log loss, or the squared error in units of the targets' variance.
         """
-        rows = self.rows.held_out(fold)
+        rows = self.fold_rows.held_out(fold)
         shown = np.sort(np.random.default_rng(0).permutation(len(rows))[:CURVE_ROWS])
         predictions = self.held_out(fold, slice(None) if is_last else shown)
         if is_last:
             self._scored = {epoch: predictions}
         output = predictions.view("identity")[shown] if is_last else predictions.view("identity")
-        targets = self.rows.targets_of(rows[shown])
-        if self.rows.targets.kind == "regression":
-            unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
+        targets = self.fold_rows.targets_of(rows[shown])
+        if self.fold_rows.targets.kind == "regression":
+            unit = deviation(self.fold_rows.targets_of(self.fold_rows.usable(fold)))
             loss = float(np.mean(((output[:, 0] - targets) / unit) ** 2))
         else:
-            metric = metric_named("log_loss" if self.rows.targets.kind == "single" else "multilabel_log_loss")
+            metric = metric_named("log_loss" if self.fold_rows.targets.kind == "single" else "multilabel_log_loss")
             loss = metric.display(metric.evaluate(targets, output))
         return {"held_out": self.metric.display(self.metric.evaluate(targets, output)), "held_out_loss": loss}
-
-
-class NetworkTrainer(Trainer):
-    """Trains and predicts any number of folds and trials of one member with one compiled engine."""
-
-    def __init__(
-        self,
-        rows: FoldRows,
-        metric: str,
-        device: Device,
-        predict_batch: int,
-        alive: Callable[[], None] = lambda: None,
-        engine: Engine | None = None,
-    ) -> None:
-        """metric, alive: see Trainer.  predict_batch: images in a prediction batch.
-
-        engine: one of this member that was compiled earlier; None compiles it.
-        """
-        super().__init__(rows, metric, alive)
-        self._device = device
-        self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
-        self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
-        # (N, F) of all rows by the initial weights, once a fold model has needed them.
-        self._features: np.ndarray | None = None
-
-    def train(
-        self, fold: int, train: Train, checkpoints: Checkpoints | None = None, score_epochs: EpochSet = True
-    ) -> Events:
-        """Train on all folds but one, from the newest complete checkpoint if there is one; yield what happens.
-
-        train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
-        Nothing is trained until the events are taken, see train_to_end(). Raises Diverged, and Stopped after an event with `stop` set.
-        """
-        train, engine = training_of(self.rows.targets.kind, train), self.engine
-        plan = self.rows.plan(fold, train)
-        per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
-        total = per_epoch * train.epochs
-        if (share := share_after_probe(train, total)) < 1:
-            plan = self.rows.plan(fold, replace(train, label_smoothing=share * train.label_smoothing))
-        rates = warmup_cosine(train.learning_rate * share, total, train.warmup)
-        training = _Training(train, plan, per_epoch, score_epochs)
-        self._scored = {}
-        self._start(training, checkpoints)
-        source: TrainingBatches | None = None
-        most, should_stop, patience = min(FIRST_STEPS, train.steps_per_call), False, train.patience or inf
-        while training.step < total and len(training.history) - training.best_epoch < patience and not should_stop:
-            first, epoch = training.step, training.step // per_epoch
-            if self.training_batches(train, epoch) is not source:
-                source = self.training_batches(train, epoch)
-                batches = engine.distributed(source.start(plan, first, total))
-            steps = min(most, per_epoch - first % per_epoch)
-            # Random numbers depend on the step and not on earlier calls, so that a resumed run draws the same ones.
-            engine.reseed(plan.seed * 1_000 + plan.fold, first)
-            started = time.monotonic()
-            loss = engine.train(batches, rates[first : first + steps], first, train, per_epoch)
-            in_time = int(steps * CALL_SECONDS / max(time.monotonic() - started, 1e-9))
-            # All hosts take as many steps in a call, so the slowest one decides.
-            most = min(engine.all_gather(max(1, min(train.steps_per_call, in_time))))
-            training.step, training.loss_sum = first + steps, training.loss_sum + loss * steps
-            rate = float(rates[training.step - 1])
-            if not isfinite(loss):
-                raise Diverged(
-                    f"the loss is {loss} near step {training.step} of {total} (learning rate {rate:.2g}); lower "
-                    "train.learning_rate or set train.clip_norm"
-                )
-            fault_point("train.after_steps")
-            epoch_ends = training.step % per_epoch == 0
-            if epoch_ends:
-                self._end_epoch(training, rate)
-            done = StepsDone(training.step, total, loss)
-            yield done  # after the scores, so that no request to stop is missed
-            is_due = checkpoints is not None and checkpoints.is_due(epoch_ends)
-            # What one host says holds for all: hosts that save at different steps have no common checkpoint, and one that stops
-            # alone leaves the others waiting.
-            decisions = engine.all_gather(int(is_due) + 2 * int(done.stop))
-            is_due, should_stop = any(one & 1 for one in decisions), any(one & 2 for one in decisions)
-            if checkpoints and (is_due or should_stop):
-                training.start_saving(checkpoints, engine)
-            if epoch_ends:
-                yield training.history[-1]
-        if checkpoints:
-            checkpoints.wait()
-        if should_stop:
-            raise Stopped(f"stopped after step {training.step} of {total} of this fold model")
-        selected = training.history[-1]
-        if train.patience and training.best_epoch != selected.epoch:
-            engine.load_weights(training.best_weights)
-            before_training = Epoch(0, nan, 0.0, inner=training.start_inner)
-            selected = training.history[training.best_epoch - 1] if training.best_epoch else before_training
-        yield Trained(training.history, selected, training.scoring_seconds)
-
-    def _start(self, training: "_Training", checkpoints: Checkpoints | None) -> None:
-        """Load the newest checkpoint that every host has, or the initial weights without one.
-
-        A host that was stopped earlier may lack the last checkpoint.
-        """
-        engine, train, fold = self.engine, training.train, training.plan.fold
-        engine.reset(training.plan.seed)
-        if train.probe or self.rows.targets.kind == "regression":
-            engine.load_weights(self._initial_weights(training.plan))
-        if len(set(folds := engine.all_gather(fold))) > 1:
-            raise UserError(
-                f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(folds) - {fold})))}: their work/ folders "
-                f"differ; copy one over the others, or `make train FOLD={min(folds)} FORCE=1` on all"
-            )
-        checkpoint = checkpoints.latest() if checkpoints else None
-        while len(set(steps := engine.all_gather(checkpoint.step if checkpoint else 0))) > 1:
-            checkpoint = checkpoints.latest(at_most=min(steps)) if checkpoints else None
-        if checkpoint is not None:
-            engine.load({name: value for name, value in checkpoint.arrays.items() if not name.startswith("best/")})
-            training.continue_from(checkpoint)
-        elif train.probe and train.patience:  # no epoch may be better than the head that was solved
-            training.start_inner, training.best_weights = self._scores_after(training, 0)["inner"], engine.weights()
-
-    def _initial_weights(self, plan: TrainingPlan) -> State:
-        """The initial weights, with a layer that depends on this fold's training rows.
-
-        A regression: mean and deviation of their targets in layer "unit"; else a last layer fitted to their features.
-        """
-        rows = plan.rows
-        if self.rows.targets.kind == "regression":
-            unit = {"unit/mean": plan.targets[rows].mean(), "unit/deviation": deviation(plan.targets[rows])}
-            replaced = {name: np.full((), value, np.float32) for name, value in unit.items()}
-        else:
-            if self._features is None:
-                count, backbone = len(self.images.ids), self.engine.backbone
-                batches = prediction_batches(self.images.pixels, np.arange(count), self.engine.predict_batch)
-                # Compiled, which takes a third of the memory and a quarter of the time of calling the model.
-                features = [backbone.predict_on_batch(images.astype(np.float32)) for images in batches]
-                self._features = np.concatenate(features)[:count].astype(np.float32)
-            labels, weights = self.images.labels[rows], plan.weights[rows]
-            groups = np.arange(len(rows)) if self.images.groups is None else self.images.groups[rows]
-            kernel, bias = linear_probe(self._features[rows], labels, weights, self.rows.classes, groups, plan.seed)
-            replaced = {"logits/kernel": kernel, "logits/bias": bias}
-        return {
-            name: next((new for ending, new in replaced.items() if name.endswith(ending)), value)
-            for name, value in self.engine.weights().items()
-        }
-
-    def _end_epoch(self, training: "_Training", rate: float) -> None:
-        """Score the epoch that has ended, add it to the history, and keep its weights if it is the best.
-
-        rate: learning rate of its last step.
-        """
-        train, epoch, started = training.train, len(training.history) + 1, time.monotonic()
-        scores = self._scores_after(training, epoch)
-        if epoch < train.epochs:
-            training.scoring_seconds += time.monotonic() - started
-        training.history.append(Epoch(epoch, round(training.loss_sum / training.per_epoch, 9), rate, **scores))
-        training.loss_sum = 0.0
-        if train.patience:  # only the inner validation part chooses the epoch, never the held-out fold
-            best = training.history[training.best_epoch - 1].inner if training.best_epoch else training.start_inner
-            # Greater is better; an undefined score is below all others.
-            last_score, best_score = (
-                -inf if score is None or isnan(score) else self.metric.sign * score for score in (scores["inner"], best)
-            )
-            if last_score > best_score or not training.best_weights:
-                training.best_weights, training.best_epoch = self.engine.weights(), epoch
-
-    def _scores_after(self, training: "_Training", epoch: int) -> Scores:
-        """Scores of the weights in the engine.  epoch: 0 = the initial weights."""
-        scores, train, scored = Scores(), training.train, training.score_epochs
-        if train.patience:
-            rows = self.rows.inner_validation(training.plan.fold, train)
-            probs = self._probabilities(self.images, rows, ["identity"])[:, 0]
-            scores["inner"] = self.metric.display(self.metric.evaluate(self.rows.targets_of(rows), probs))
-        is_last = epoch == train.epochs
-        if epoch and (is_last or (scored if isinstance(scored, bool) else epoch in scored)):
-            scores |= self._score_held_out(epoch, training.plan.fold, is_last)
-        return scores
-
-    def training_batches(self, train: Train, epoch: int) -> TrainingBatches:
-        """Training batches of an epoch, from 0; the same object for the same augmentation and image size."""
-        size = self.member.training_size
-        if epoch < round(train.epochs * train.low_resolution_epochs):
-            size = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
-        key = (augmentation_of(train), size)
-        if key not in self._batches:
-            pixels, batch, device = self.images.pixels, self.engine.batch, self._device
-            share = tuple(host_share(device, batch).tolist())
-            loading = Loading(device.threads, share=share, on_device=augments_on_device(device))
-            self._batches[key] = TrainingBatches(pixels, self.rows.classes, batch, *key, loading)
-        return self._batches[key]
-
-    def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first augmented training batch of the last epoch's size: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        batches = self.training_batches(train, train.epochs).start(self.rows.plan(fold, train))
-        images, targets, weights = next(batches.as_numpy_iterator())
-        images, targets = (keras.ops.convert_to_numpy(part) for part in augmented(images, targets))
-        return images, targets, weights
-
-    def weights(self) -> State:
-        return self.engine.weights()
-
-    def load_weights(self, weights: State) -> None:
-        self.engine.load_weights(weights)
-
-    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
-        batches = prediction_batches(images.pixels, rows, self.engine.predict_batch, lambda begun: self._alive())
-        return self.engine.probabilities(batches, len(rows), get_views(views))
-
-
-@dataclass
-class _Training:
-    """One fold model in training: what it is trained from, and its progress, which a checkpoint holds with the engine's state."""
-
-    train: Train
-    plan: TrainingPlan
-    per_epoch: int  # steps
-    score_epochs: EpochSet  # see Trainer.train
-    step: int = 0  # steps done
-    loss_sum: float = 0.0  # of the steps of the current epoch
-    history: list[Epoch] = field(default_factory=list)
-    best_weights: State = field(default_factory=dict)  # of the best epoch; empty without patience
-    best_epoch: int = 0  # 0 = none yet, or the initial weights
-    start_inner: float | None = None  # inner score of the initial weights with a probed head
-    scoring_seconds: float = 0.0  # see Trained
-
-    def start_saving(self, checkpoints: Checkpoints, engine: Engine) -> None:
-        """Save a checkpoint in a thread, which `continue_from` reads."""
-        arrays = engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
-        history = [asdict(epoch) for epoch in self.history]
-        facts = {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
-        checkpoints.start_saving(self.step, arrays, facts)
-
-    def continue_from(self, checkpoint: Checkpoint) -> None:
-        """Take over the progress in a checkpoint."""
-        facts, names = checkpoint.facts, [name for name in checkpoint.arrays if name.startswith("best/")]
-        self.step, self.loss_sum = checkpoint.step, float(facts["total"])
-        self.history = [Epoch(**epoch) for epoch in facts["history"]]
-        self.best_weights = {name.removeprefix("best/"): checkpoint.arrays[name] for name in names}
-        self.best_epoch, self.start_inner = int(facts["best_at"]), facts.get("start")
-
-
-def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
-    """Linear warm-up over the fraction `warmup` of the steps, then cosine decay to 0 (Loshchilov & Hutter 2017, SGDR).
-
-    Returns (steps,) float32. The last rate is above 0, so every step has an effect.
-    """
-    warmup_steps = round(steps * warmup)
-    rising = peak * np.arange(1, warmup_steps + 1) / max(warmup_steps, 1)
-    decay_steps = steps - warmup_steps
-    falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
-    return np.concatenate([rising, falling]).astype(np.float32)
-
-
-def share_after_probe(train: Train, steps: int) -> float:
-    """The share of the learning rate and of the label smoothing that a training of so many steps uses.
-
-    After a probe it grows with the square of their number up to PROBED_STEPS. A solved last layer leaves gradients that are small and
-    mostly those of the smoothing, and the first steps of AdamW are as long as its rate whatever the gradient is: a short training has
-    no time to repair what they do to the network.
-    """
-    return min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0
-
-
-def augmentation_of(train: Train) -> Augmentation:
-    """The augmentation parameters among the training parameters."""
-    options = {each.name: getattr(train, each.name) for each in fields(Augmentation)}
-    return Augmentation(**{**options, "augment": tuple(train.augment.items())})
 
 
 def save_fold_model(
@@ -461,5 +185,4 @@ def save_fold_model(
     selected, last = trained.selected, trained.history[-1]
     result = {"held_out": trainer.score_of(predictions, fold), "metric": trainer.metric.name}
     result |= {"epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss}
-    result["scoring_seconds"] = round(trained.scoring_seconds, 3)
     return files, result if selected.inner is None else result | {"inner": selected.inner}

@@ -84,8 +84,8 @@ class TrialRunner:
             report(sum(scores) / len(scores), len(scores) / len(folds))
         if not np.isfinite(scores).all():
             raise ArithmeticError(f"the scores are {scores}")
-        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
-        scoring = bootstrap.Evaluation(trainer.metric, trainer.rows.classes, RESAMPLES, self._params.tune.seed)
+        labels = np.concatenate([trainer.fold_rows.targets_of(trainer.fold_rows.held_out(fold)) for fold in folds])
+        scoring = bootstrap.Evaluation(trainer.metric, trainer.fold_rows.classes, RESAMPLES, self._params.tune.seed)
         output = trainer.metric.output_of(np.concatenate(predictions))
         standard_error = bootstrap.score_with_error(labels, output, scoring).error
         facts: dict[str, object] = {"share": 1.0, "folds": [float(score) for score in scores]}
@@ -102,8 +102,8 @@ class TrialRunner:
                 of_seeds.append(trainer.out_of_fold(fold, trained).view("identity"))
             tables.append(of_seeds)
         own, new = tables
-        labels = trainer.rows.targets_of(trainer.rows.held_out(fold))
-        return gain_over_own_values(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
+        labels = trainer.fold_rows.targets_of(trainer.fold_rows.held_out(fold))
+        return gain_over_own_values(labels, own, new, trainer.metric, trainer.fold_rows.classes, self._params.tune.seed)
 
     def _trainer(self, member: Member) -> "Trainer":
         """A trainer with an engine compiled for this member, the one that is there already if there is one."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import REMOVED, Member, Params, Train
-from competition.config.plugins import plugin_digest
+from competition.config.plugins import plugin_digests_of_kind
 from competition.files.manifest import changed_keys, read_manifest, read_record, write_json
 from competition.submission import ledger
 from competition.training.versions import TRAINING
@@ -73,7 +73,7 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     }
     if member.train.patience:  # the metric chooses the epoch
         depends["metric"] = workspace.prepared.competition.metric
-        depends["metric_code"] = plugin_digest("METRICS", [workspace.prepared.competition.metric])
+        depends["metric_code"] = plugin_digests_of_kind("METRICS", [workspace.prepared.competition.metric])
     digest = digest_of(depends)
     folder = workspace.folder / "members" / name / digest[:DIGITS]
     title = f"{name} seed {train.seed}" if several else name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from competition.config.digests import digest_of
 from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import recorded_keys
-from competition.config.plugins import plugin_digest, plugin_digests
+from competition.config.plugins import plugin_digests_by_kind, plugin_digests_of_kind
 from competition.config.search_space import CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
 from competition.files.manifest import changed_keys, intact_manifest, path_digest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
@@ -73,7 +73,7 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
 
     names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
     """
-    digests = plugin_digests(**names)
+    digests = plugin_digests_by_kind(**names)
     return {"plugins": digests} if digests else {}
 
 
@@ -86,7 +86,7 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
         **REMOVED["tune"],
         "warm_start": dict.fromkeys(tune.warm_start, ""),
         "metric": prepared.competition.metric,
-        "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
+        "metric_code": plugin_digests_of_kind("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
     }
 

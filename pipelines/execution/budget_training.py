@@ -231,7 +231,7 @@ def at_higher_rate(train: Train, rows: int) -> Train:
     the rate. But two epochs at the full rate end below the solved layer on turned photos.
     """
     from competition.input_pipeline.batches import steps_per_epoch
-    from competition.training.trainer import share_after_probe
+    from competition.training.network_trainer import share_after_probe
 
     # The share grows with the square of the steps.
     share = share_after_probe(train, steps_per_epoch(rows, train.batch) * train.epochs)

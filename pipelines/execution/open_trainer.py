@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.features import FeatureEngine, FeatureSource
-    from competition.training.trainer import NetworkTrainer, Trainer
+    from competition.training.network_trainer import NetworkTrainer
+    from competition.training.trainer import Trainer
     from competition.tuning.trials import TrialRunner
 
 
@@ -78,7 +79,7 @@ def open_network_trainer(
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import NetworkTrainer
+    from competition.training.network_trainer import NetworkTrainer
 
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))

@@ -38,7 +38,7 @@ def measure_speed(
     from competition.input_pipeline.batches import steps_per_epoch
     from competition.input_pipeline.labelled_images import Images
     from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import NetworkTrainer
+    from competition.training.network_trainer import NetworkTrainer
 
     started = time.monotonic()
     batch, size = member.train.batch, member.image_size

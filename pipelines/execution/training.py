@@ -134,7 +134,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     """
     from competition.report.pictures import AUGMENTED, contact_sheet
     from competition.training.head_trainer import HeadTrainer
-    from competition.training.trainer import NetworkTrainer
+    from competition.training.network_trainer import NetworkTrainer
 
     member, title, folds = run.member, run.title, [model.fold for model in pending]
     if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):

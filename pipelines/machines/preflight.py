@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import Key, UserError, counted
+from competition.config.params import Member
 from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
 from competition.preflight import results as preflight_results
-from competition.preflight.answers import GRAIN, require_compiler, run_preflight
+from competition.preflight.compile_steps import require_compiler, run_preflight
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
-from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult
+from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult, remedy_for
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
@@ -22,6 +23,8 @@ from pipelines.execution.selection import selected_members
 from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.progress import Bar
+
+GRAIN = 8  # images per device: a TPU pads the batch dimension to multiples of 8
 
 
 def run(job: Job) -> None:
@@ -36,6 +39,7 @@ def run(job: Job) -> None:
         backend = "jax" if options.mode != "ops" or is_installed("jax") else "tensorflow"
     require_compiler(options.mode, backend, pair)
     results: dict[str, dict[str, PreflightResult]] = {}
+    changes: list[str] = []
     for name in selected_members(job):
         member = tuned_member(job.workspace, name)
         classes = sizes_of(job.path("data"), job.params).classes
@@ -45,7 +49,7 @@ def run(job: Job) -> None:
         results[name] = preflight_member(job, name, request, STEPS if is_trained else ["predict"])
         verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
         job.echo(f"preflight {name}: {verdicts}")
-    changes = [change for name in results for change in remedies(job, name, results[name], topology)]
+        changes += lines_to_change(job, name, member, results[name], topology)
     suffix = "" if pair == NEWEST else f"-{pair.name}"
     file = job.path("preflight", f"{'ops' if options.mode == 'ops' else topology.name}{suffix}.json")
     facts = {
@@ -78,12 +82,20 @@ def preflight_member(
         )
 
 
-def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology: Topology) -> list[str]:
-    """For every step that would not run: the problem, the remedy and the line of the parameter file to change."""
+def lines_to_change(
+    job: Job, name: str, member: Member, results: dict[str, PreflightResult], topology: Topology
+) -> list[str]:
+    """For every step that would not run: the problem, the remedy and the line of the parameter file to change.
+
+    member: with tuned values.
+    """
     lines = []
     for step in STEPS:
         result = results.get(step)
         if result is None or result.good:
+            continue
+        if result.verdict == "crashed":
+            lines.append(f"{name} {step}: {result.message}")
             continue
         keys: Sequence[Key] = ("members", name, "architecture")
         problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
@@ -93,12 +105,11 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
                 keys = own
             share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
             problem = f"needs {share} the available memory; " + advice(result, topology)
-        elif result.verdict == "unsupported" and result.view:
+        elif result.view:
             place = ("members", name) if job.params.members[name].views else ("predict",)
             keys = (*place, "views", job.params.views_of(job.params.members[name]).index(result.view))
-        elif result.verdict == "crashed":
-            problem = result.message
-        lines.append(f"{name} {step}: {problem}: {result.remedy} ({locate(job.options.params, keys)})")
+        remedy = remedy_for(result, member)
+        lines.append(f"{name} {step}: {problem}: {remedy} ({locate(job.options.params, keys)})")
     return lines
 
 

@@ -1,6 +1,6 @@
 """Several hosts that train one model (JAX): only the first one writes to a folder that all of them see.
 
-Where every host has a folder of its own, each keeps the results there; competition/training/trainer.py compares them. Where the
+Where every host has a folder of its own, each keeps the results there; competition/training/network_trainer.py compares them. Where the
 folder is the same, the first host decides what is missing, writes, and alone prints; the others compute with it and wait
 for what it writes.
 """

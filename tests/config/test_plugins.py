@@ -60,9 +60,12 @@ def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None
     [
         ("x = 1\ny = x / 0\n", "mine.py line 2: ZeroDivisionError: division by zero"),
         ("import numpy\nimport keras\n", "mine.py line 2: keras is imported when the file is loaded"),
+        ("try:\n    import keras\nexcept ImportError:\n    keras = None\n", "mine.py line 2: keras is imported when the file"),
+        ("class A:\n    from jax import numpy\n", "mine.py line 2: jax is imported when the file"),
         ("VIEW = {}\n", "mine.py: VIEW is no kind of plugin; did you mean 'VIEWS'?"),
         ("METRICS = {'a b': abs}\n", "METRICS['a b']: a name of letters, digits and '_' was expected"),
         ("METRICS = {'a': lambda y, p: 0}\n", "METRICS['a']: it takes (y, p); the parameters (labels, probs) were expected"),
+        ("METRICS = {'a': max}\n", "METRICS['a']: its parameters are unknown; write a function of (labels, probs)"),
         ("MODELS = {'a': lambda classes: 0}\n", "(image_size, classes) or (image_size, classes, alpha) were expected"),
         ("ADAPTERS = {'a': print}\n", "ADAPTERS['a']: a dictionary of the functions download, describe"),
         ("def f(raw): ...\nADAPTERS = {'a': {'rows': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
@@ -74,6 +77,30 @@ def test_a_wrong_file_is_one_sentence_with_its_line(code: str, message: str, tmp
     with pytest.raises(UserError) as caught:
         load_plugins(plugins_file(tmp_path, code))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_path_may_be_relative_and_without_an_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").write_text("def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n")
+    plugins = load_plugins(Path("mine"))
+    with pytest.raises(UserError, match=r"^mine line 2: a view: AttributeError"):
+        plugins.call("a view", plugins.views["failing"], 1)
+    Path("mine").write_text("METRICS = {}\nx = 1 / 0\n")
+    with pytest.raises(UserError, match=r"^mine line 2: ZeroDivisionError"):
+        load_plugins(Path("mine"))
+
+
+@pytest.mark.parametrize("line", ["def f():", "async def f():", "if TYPE_CHECKING:"])
+def test_an_import_that_does_not_run_with_the_file_is_allowed(line: str, tmp_path: Path) -> None:
+    load_plugins(plugins_file(tmp_path, f"from typing import TYPE_CHECKING\n\n{line}\n    import keras\n"))
+
+
+def test_a_file_knows_its_own_path_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
+    code = "from pathlib import Path\n\nHERE = Path(__file__).parent\nMETRICS = {str(HERE.name): lambda labels, probs: 0}\n"
+    folder = tmp_path / "code"
+    folder.mkdir()
+    assert list(load_plugins(plugins_file(folder, code)).metrics) == ["code"]
+    assert [file.name for file in folder.iterdir()] == ["mine.py"]
 
 
 @pytest.mark.parametrize(

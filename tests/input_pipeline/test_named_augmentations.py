@@ -19,7 +19,7 @@ from competition.input_pipeline.mixup import has_device_part
 from competition.input_pipeline.named_augmentations import AUGMENTATIONS, is_on_device, on_host
 from competition.training.device import Device
 from competition.training.device_augmentation import DeviceAugmentation, augmented, augments_on_device
-from competition.training.trainer import augmentation_of
+from competition.training.network_trainer import augmentation_of
 
 
 def on_batch(augment: dict[str, float], images: np.ndarray, epoch: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from builders import ROOT, competition, ledger_entry, params, run_of, write_weig
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import plugin_digest
+from competition.config.plugins import plugin_digests_of_kind
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import read_record
 from competition.kaggle.submit import KernelSubmission
@@ -51,7 +51,7 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])
     assert load_params(there / packing.PARAMS).plugins == str(there / packing.PLUGINS)
-    assert plugin_digest("METRICS", ["zero"]) and metric_named("zero").name == "zero"
+    assert plugin_digests_of_kind("METRICS", ["zero"]) and metric_named("zero").name == "zero"
 
 
 def write_files(folder: Path, *names: str) -> None:

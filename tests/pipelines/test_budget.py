@@ -23,7 +23,7 @@ from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
 from competition.prepare.targets import check_training
 from competition.report.terminal import TUNED_NOTE
-from competition.training.trainer import share_after_probe
+from competition.training.network_trainer import share_after_probe
 from pipelines.execution import budget_training, first_look
 from pipelines.execution.budget_search import Search, Trial, summary
 from pipelines.execution.budget_training import Candidate, at_higher_rate, candidates_to_train, train_if_it_fits

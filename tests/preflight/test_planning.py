@@ -10,10 +10,9 @@ from builders import ROOT, member, params
 from preloaded import run_preloaded
 
 from competition.config.errors import UserError
-from competition.preflight.answers import remedy_for
 from competition.preflight.lowering import CannotCompile
 from competition.preflight.planning import Load, Sizes, load_of, sessions_for, sizes_of
-from competition.preflight.results import PreflightResult, objections, request_of, store_result
+from competition.preflight.results import PreflightResult, objections, remedy_for, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 
 
@@ -30,8 +29,23 @@ def test_a_message_means_too_little_memory_with_its_sizes_or_an_unsupported_oper
     unsupported = CannotCompile(message).result
     assert (unsupported["verdict"], unsupported["operations"]) == ("unsupported", ["mhlo.topk_thing"])
     result = PreflightResult("train", 8, "unsupported", operations=("Unheard", "ImageProjectiveTransformV3"))
-    assert "train.rotate" in remedy_for(result)
-    assert "host" in remedy_for(replace(result, operations=("Unheard",)))
+    assert "train.rotate" in remedy_for(result, member())
+    assert "host" in remedy_for(replace(result, operations=("Unheard",)), member())
+
+
+@pytest.mark.parametrize(
+    ("step", "precision", "train_size", "remedy"),
+    [
+        ("train", "auto", 0, "lower train.batch or the member's image_size, or raise train.accumulate"),
+        ("train", "auto", 8, "lower train.batch or the member's train_size, or raise train.accumulate"),
+        ("predict", "bfloat16", 8, "lower predict.batch or the member's image_size"),
+        ("predict", "float32", 0, "lower predict.batch or the member's image_size, or set train.precision: bfloat16"),
+    ],
+)
+def test_the_remedy_of_a_step_that_does_not_fit_names_only_parameters_that_it_depends_on(
+    step: str, precision: str, train_size: int, remedy: str
+) -> None:
+    assert remedy_for(replace(BIG, step=step), replace(member(precision=precision), train_size=train_size)) == remedy
 
 
 def test_a_topology_is_found_by_its_name_and_an_unknown_one_is_an_error_with_a_suggestion() -> None:
@@ -42,7 +56,7 @@ def test_a_topology_is_found_by_its_name_and_an_unknown_one_is_an_error_with_a_s
         topology_named("v5e8")
 
 
-BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB, remedy="lower train.batch")
+BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB)
 
 
 def request():
@@ -58,12 +72,16 @@ def test_a_missing_result_differs_from_no_objection_and_an_objection_names_step_
     store_result(quick, PreflightResult("train", 64, "fits", GIB, 16 * GIB, mode="quick"), tmp_path)
     assert objections(request(), tmp_path) == []
     store_result(request(), BIG, tmp_path)
-    unsupported = PreflightResult("predict", 256, "unsupported", operations=("ResizeBicubic",), remedy="on the host")
+    unsupported = PreflightResult("predict", 256, "unsupported", operations=("ResizeBicubic",))
     store_result(request(), unsupported, tmp_path)
     assert objections(request(), tmp_path) == [
-        "train needs 32.00 GiB of memory per device, 16.00 GiB are available: lower train.batch",
-        "predict uses ResizeBicubic, which is not supported: on the host",
+        "train needs 32.00 GiB of memory per device, 16.00 GiB are available: " + remedy_for(BIG, request().member),
+        "predict uses ResizeBicubic, which is not supported: resize bilinearly, or on the host",
     ]
+    store_result(request(), replace(BIG, memory=0), tmp_path)  # the compiler did not say how much
+    assert objections(request(), tmp_path)[0].startswith(
+        "train needs more memory per device, 16.00 GiB are available: "
+    )
 
 
 # Hours, sessions and dollars of a plan, with numbers that can be checked by hand.

@@ -14,8 +14,9 @@ from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.heads import PROBE, linear_probe
+from competition.training.network_trainer import PROBED_STEPS, NetworkTrainer, share_after_probe
 from competition.training.optimizer import label_losses
-from competition.training.trainer import PROBED_STEPS, Epoch, NetworkTrainer, save_fold_model, share_after_probe
+from competition.training.trainer import Epoch, save_fold_model
 
 SETS = Targets("multi", np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], bool))
 VALUES = Targets("regression", np.array([1000.0, 1010.0, 1020.0]))
@@ -52,7 +53,7 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
     assert trained.selected.epoch == 0 and len(trained.history) == 2
     inner = [epoch.inner for epoch in trained.history]
     assert trained.selected.inner > max(inner)
-    probed = trainer._initial_weights(trainer.rows.plan(0, trainer.member.train))
+    probed = trainer._initial_weights(trainer.fold_rows.plan(0, trainer.member.train))
     for name, value in trainer.weights().items():
         np.testing.assert_array_equal(value, probed[name])
     result = save_fold_model(trainer, 0, trained, tmp_path)[1]
@@ -107,7 +108,7 @@ def test_the_loss_of_independent_labels_is_the_binary_cross_entropy() -> None:
 
 def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() -> None:
     trainer = trainer_of(SETS, "multilabel_macro_f1", epochs=8, batch=10, label_smoothing=0.1)
-    plan = trainer.rows.plan(0, trainer.member.train)
+    plan = trainer.fold_rows.plan(0, trainer.member.train)
     row = plan.rows[np.flatnonzero(trainer.images.labels[plan.rows] == 3)[0]]
     np.testing.assert_allclose(plan.targets[row], [0.95, 0.95, 0.05])
     assert set(plan.weights[plan.rows]) == {1.0} and not plan.targets[trainer.images.folds == 0].any()
@@ -120,7 +121,7 @@ def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() ->
 
 def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predicts_in_its_unit() -> None:
     trainer = trainer_of(VALUES, "rmse", epochs=12, batch=10, learning_rate=0.02, ema=0.5)
-    plan, values = trainer.rows.plan(2, trainer.member.train), VALUES.of(trainer.images.labels)
+    plan, values = trainer.fold_rows.plan(2, trainer.member.train), VALUES.of(trainer.images.labels)
     own = values[trainer.images.folds != 2]
     np.testing.assert_allclose(plan.weights[plan.rows], 1 / own.var(), rtol=1e-5)
     trained = trainer.train_to_end(2, trainer.member.train)

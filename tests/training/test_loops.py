@@ -10,6 +10,7 @@ from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
+from competition.training.network_trainer import warmup_cosine
 from competition.training.optimizer import (
     STEPS_PER_DOUBLING,
     FlatVector,
@@ -18,7 +19,7 @@ from competition.training.optimizer import (
     step_table,
     unpack_row,
 )
-from competition.training.trainer import Stopped, warmup_cosine
+from competition.training.trainer import Stopped
 
 
 def test_the_moving_average_is_used_for_prediction_and_saved() -> None:

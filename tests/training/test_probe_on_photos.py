@@ -15,7 +15,7 @@ from competition.config.params_file import load_params
 from competition.input_pipeline.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.trainer import NetworkTrainer
+from competition.training.network_trainer import NetworkTrainer
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "own-images.yaml"
 SIZE = 128
@@ -55,7 +55,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     def is_right() -> np.ndarray:
         return trainer.held_out(0).probs[:, 0].argmax(1) == images.labels[held_out]
 
-    trainer.load_weights(trainer._initial_weights(trainer.rows.plan(0, member.train)))
+    trainer.load_weights(trainer._initial_weights(trainer.fold_rows.plan(0, member.train)))
     head = is_right()
     for epochs in (1, 2, 6):
         trainer.train_to_end(0, replace(member.train, epochs=epochs), score_epochs=False)

@@ -16,12 +16,13 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.batches import prediction_batches
 from competition.input_pipeline.labelled_images import Images
-from competition.training import trainer as training
+from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, inner_part
-from competition.training.trainer import Diverged, NetworkTrainer, StepsDone, Stopped, Trained
+from competition.training.network_trainer import NetworkTrainer
+from competition.training.trainer import Diverged, StepsDone, Stopped, Trained
 
 N, FOLDS = 59, 3  # divides badly by everything
 LABELS = np.arange(N) % CLASSES
@@ -65,7 +66,7 @@ def test_a_member_is_compiled_once_for_all_folds_calls_and_views_and_each_view_k
     network = trainer.engine.network
     for fold in range(3):
         trained(trainer, fold, epochs=1)
-    steps = [len(trainer.rows.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
+    steps = [len(trainer.fold_rows.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
     assert len(set(steps)) == 3 and any(n % 3 for n in steps)
     rows, weights = np.arange(11), trainer.engine.weights()
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
@@ -158,6 +159,15 @@ def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
     np.testing.assert_allclose(predictions.probs[:, 0], keras.ops.softmax(expected), atol=2e-3)
 
 
+def test_the_first_batch_has_the_size_of_the_last_epoch() -> None:
+    images = replace(IMAGES, pixels=pixels_of(LABELS, size=64))
+    train = replace(member(batch=12, epochs=2).train, low_resolution_size=0.5)
+    trainer = trainer_of(replace(member(batch=12), image_size=64), images)
+    for share, size in ((0.0, 64), (0.5, 64), (1.0, 32)):
+        batch, _, _ = trainer.first_batch(0, replace(train, low_resolution_epochs=share))
+        assert batch.shape == (12, size, size, 3)
+
+
 def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_held_out(tmp_path: Path) -> None:
     trainer = shared_trainer(random=False)
     settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.3}  # which soon gets worse
@@ -165,7 +175,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     scores = [epoch.inner for epoch in result.history]
     assert result.selected.epoch == 1 + int(np.argmax(scores)) < len(scores) and len(set(scores)) > 1
     train = replace(trainer.member.train, **settings)
-    inner_rows, training_rows = trainer.rows.inner_validation(0, train), trainer.rows.plan(0, train).rows
+    inner_rows, training_rows = trainer.fold_rows.inner_validation(0, train), trainer.fold_rows.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
     best = trainer._probabilities(IMAGES, inner_rows, ["identity"])[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
@@ -190,7 +200,7 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
     states, held_out = [], IMAGES.folds == fold
     trainer = trainer_of(member(batch=12, **changes), metric="log_loss", engine=shared_trainer(random=False).engine)
     for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
-        trainer.rows = replace(trainer.rows, images=replace(IMAGES, labels=labels))
+        trainer.fold_rows = replace(trainer.fold_rows, images=replace(IMAGES, labels=labels))
         trainer.train_to_end(fold, trainer.member.train)
         states.append(trainer.engine.weights())
     assert_identical(*states)
@@ -199,7 +209,7 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
 def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -> None:
     images = replace(IMAGES, readable=~np.isin(np.arange(N), [4, 50]))
     trainer = trainer_of(member(batch=12), images, engine=shared_trainer(random=False).engine)
-    assert not any({4, 50} & {*trainer.rows.plan(fold, trainer.member.train).rows} for fold in (0, 1))
+    assert not any({4, 50} & {*trainer.fold_rows.plan(fold, trainer.member.train).rows} for fold in (0, 1))
     weights = trainer.engine.weights()
     probs = trainer.predict(weights, images, np.array([3, 4, 5]), ["identity"]).probs[:, 0].astype(np.float32)
     np.testing.assert_allclose(probs[1], (probs[0] + probs[2]) / 2, atol=1e-3)

@@ -29,20 +29,8 @@ from competition.preflight.topology import QUIET
 
 INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
 
-# Part of an unsupported operation's name -> remedy; "" is in all names.
-REMEDIES = {
-    "ImageProjectiveTransform": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
-    "ScaleAndTranslate": "resize with antialias=False, or on the host",
-    "ResizeBicubic": "resize bilinearly, or on the host",
-    "CropAndResize": "crop by slicing, then resize bilinearly",
-    "RandomGamma": "draw mixup weights uniformly, or on the host",
-    "Decode": "decode on the host, in the input pipeline",
-    "PyFunc": "call Python on the host, in the input pipeline",
-    "": "move it to the host (input pipeline), or choose another architecture or view",
-}
 Report = Callable[[str], None]  # called with what the child process does now
 SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at full effort
-GRAIN = 8  # images per device: a TPU pads the batch dimension to multiples of 8
 
 
 def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
@@ -60,24 +48,24 @@ def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
 
 
 def run_preflight(
-    request: PreflightRequest, steps: Sequence[str], cache: Path, report: Report, limit: float, again: bool = False
+    request: PreflightRequest, steps: Sequence[str], cache: Path, report: Report, timeout: float, again: bool = False
 ) -> dict[str, PreflightResult]:
     """Return a result for each of `steps`, from `cache` or from a child process; new results are cached.
 
     In mode "quick", a step that needs more than SAFE_SHARE of the memory is compiled again in mode "compile".
-    limit: seconds; a child with a program that takes longer is killed, and its step counts as crashed.  again: ignore the cache.
+    timeout: seconds; a child with a program that takes longer is killed, and its step counts as crashed.  again: ignore the cache.
     """
     results = {} if again else cached_results(request, steps, cache)
     missing = [step for step in steps if step not in results]
     if missing:
         require_compiler(request.mode, request.backend, request.pair)
-        for step, raw in results_of_child(request, missing, report, limit).items():
+        for step, raw in results_of_child(request, missing, report, timeout).items():
             batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
             facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
             result = result_from_json({**facts, "operations": (), **raw})
             # A lower bound: the roofline model (Williams et al. 2009) with published peak rates, which are never reached.
             roofline = max(result.flops / request.topology.flops, result.moved / request.topology.bandwidth)
-            results[step] = result = replace(result, roofline=roofline, remedy=remedy_for(result))
+            results[step] = result = replace(result, roofline=roofline)
             if result.verdict != "crashed":
                 store_result(request, result, cache)
     uncertain = [
@@ -86,16 +74,16 @@ def run_preflight(
         if results[step].verdict == "too_big" or results[step].memory > SAFE_SHARE * results[step].limit
     ]
     if request.mode == "quick" and uncertain:
-        results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, limit, again)
+        results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, timeout, again)
     return {step: results[step] for step in steps}
 
 
 def results_of_child(
-    request: PreflightRequest, steps: Sequence[str], report: Report, limit: float
+    request: PreflightRequest, steps: Sequence[str], report: Report, timeout: float
 ) -> dict[str, dict[str, Any]]:
     """Raw results by step; a step that ended the process is "crashed", and so are the later ones.
 
-    limit: seconds; a child whose program takes longer to lower or to compile is killed.
+    timeout: seconds; a child whose program takes longer to lower or to compile is killed.
     """
     content = {"topology": request.topology.name, "plugins": str(active().file or ""), "steps": list(steps)}
     content = to_plain({**vars(request), **content, "pair": request.pair.name})
@@ -106,7 +94,7 @@ def results_of_child(
     message = ""
     own = request.pair.environment
     python = str(ROOT / own / "bin" / "python") if own else sys.executable
-    child = run_child("competition.preflight.child", content, environment, limit, python)
+    child = run_child("competition.preflight.child", content, environment, timeout, python)
     try:
         with closing(child):
             for event in child:
@@ -115,19 +103,13 @@ def results_of_child(
                 elif event["event"] == "step":
                     results[event["step"]] = event["result"]
                 elif event["event"] == "error":
-                    message = event["message"]
-    except (ChildEnded, ChildStalled) as error:
-        message = (str(error).strip().splitlines() or ["no output"])[-1]
-    crashed = {"verdict": "crashed", "message": one_line(f"the compiler's process ended: {message}")}
+                    message = one_line(event["message"])
+    except ChildStalled as error:
+        message = f"{error}; LIMIT= allows more"
+    except ChildEnded as error:
+        message = f"the compiler's process ended: {(str(error).strip().splitlines() or ['no output'])[-1]}"
+        if request.mode != "ops":  # libtpu was loaded
+            remedy = f"delete {own} and run `make preflight PAIR={request.pair.name}`" if own else f"`{INSTALL}`"
+            message = f"{one_line(message)}; jax and libtpu may be incompatible: {remedy} installs the pinned versions"
+    crashed = {"verdict": "crashed", "message": message}
     return {step: results.get(step, crashed) for step in steps}
-
-
-def remedy_for(result: PreflightResult) -> str:
-    """One sentence; "" if the step would run."""
-    if result.verdict == "too_big":
-        return f"lower {result.step}.batch or the member's image_size, or set train.precision: bfloat16"
-    if result.verdict == "unsupported":
-        return next(remedy for part, remedy in REMEDIES.items() if part in " ".join(result.operations))
-    if result.verdict == "crashed":
-        return f"jax and libtpu may be incompatible; install the pinned versions with `{INSTALL}`"
-    return ""
