@@ -54,20 +54,21 @@ def time_parts(trainer: NetworkTrainer, fold: int) -> PartTimes:
     """
     train, engine = trainer.member.train, trainer.engine
     source, plan = trainer.training_batches(train, train.epochs), trainer.rows.plan(fold, train)
-    batches = iter(source.start(plan))
-    for _ in islice(batches, WARM_UP):
-        pass
-    batch_seconds = seconds_per_item(batches)
-    engine.reset(train.seed)
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = np.full(min(train.steps_per_call, per_epoch), train.learning_rate)
     step_seconds = []
-    for dataset in (source.start(plan), noise_like(source)):
-        distributed = engine.distributed(dataset)
-        calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
-        for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
+    with source.errors_as_raised():
+        batches = iter(source.start(plan))
+        for _ in islice(batches, WARM_UP):
             pass
-        step_seconds.append(seconds_per_item(calls) / len(rates))
+        batch_seconds = seconds_per_item(batches)
+        engine.reset(train.seed)
+        for dataset in (source.start(plan), noise_like(source)):
+            distributed = engine.distributed(dataset)
+            calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
+            for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
+                pass
+            step_seconds.append(seconds_per_item(calls) / len(rates))
     return PartTimes(batch_seconds, *step_seconds)
 
 
