@@ -65,7 +65,7 @@ def time_parts(trainer: NetworkTrainer, fold: int) -> PartTimes:
         engine.reset(train.seed)
         for dataset in (source.start(plan), noise_like(source)):
             distributed = engine.distributed(dataset)
-            calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
+            calls = (engine.take_steps(distributed, rates, 0, train, per_epoch) for _ in count())
             for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
                 pass
             step_seconds.append(seconds_per_item(calls) / len(rates))

@@ -9,7 +9,7 @@ from competition.input_pipeline.batch_threads import BATCHES_IN_MEMORY
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
-# batches of 128 images of 512 px, 3 of them ahead (`python -m benchmarks.dress_rehearsal flowers`).
+# batches of 128 images of 512 px, 3 of them in memory (`python -m benchmarks.dress_rehearsal flowers`).
 FLOAT_COPIES = 3
 
 

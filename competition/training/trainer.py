@@ -235,7 +235,7 @@ class NetworkTrainer(Trainer):
             engine.reseed(plan.seed * 1_000 + plan.fold, first)
             started = time.monotonic()
             with source.errors_as_raised():
-                loss = engine.train(batches, rates[first : first + steps], first, train, per_epoch)
+                loss = engine.take_steps(batches, rates[first : first + steps], first, train, per_epoch)
             in_time = int(steps * CALL_SECONDS / max(time.monotonic() - started, 1e-9))
             # All hosts take as many steps in a call, so the slowest one decides.
             most = min(engine.all_gather(max(1, min(train.steps_per_call, in_time))))

@@ -74,7 +74,7 @@ def test_a_member_is_compiled_once_for_all_folds_calls_and_views_and_each_view_k
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
     assert trainer.engine.network is network and network.experimental_get_tracing_count() == 1
-    assert trainer.engine._compiled_steps.experimental_get_tracing_count() == 1
+    assert trainer.engine._compiled_loop.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(("replicas", "count"), [(1, 1), (1, 8), (2, 6), (2, 7), (2, N)])
