@@ -32,7 +32,7 @@ from competition.training.network_trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES, CLASSES, WARM_UP = 400, 104, 4
-AHEAD = 3
+IN_MEMORY = 3
 PLACES = {"host": "everything on the host", "device": "colour and CutMix on the device"}
 
 
@@ -81,7 +81,7 @@ def bare(pixels: PixelFile, batch: int) -> Iterator[None]:
 
 
 def ours(pixels: PixelFile, options: Augmentation, batch: int, threads: int, on_device: bool) -> Iterator[Any]:
-    loading = Loading(threads, AHEAD, None, on_device)
+    loading = Loading(threads, IN_MEMORY, None, on_device)
     source = TrainingBatches(pixels, CLASSES, batch, options, pixels.shape[1], loading)
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(IMAGES) % CLASSES]
     return iter(source.start(TrainingPlan(np.arange(IMAGES), targets, np.ones(IMAGES, np.float32), 1, 0)))

@@ -1,4 +1,7 @@
-"""Decoding of image bytes with Pillow, the only decoder of the project."""
+"""Decode and encode images with Pillow, the only decoder of the project.
+
+Who changes the pixels that `decode` returns raises a number in training/versions.py.
+"""
 
 import io
 from collections.abc import Sequence
@@ -15,8 +18,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(["AVIF"] if features.c
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 LARGEST = 150_000_000  # pixels that are read, because the header of a small file may claim any size
-Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which would end photos of 200 megapixels
+Image.MAX_IMAGE_PIXELS = None  # no limit of Pillow's own, which warns from 89 megapixels on
 ORIENTATION = 0x0112  # EXIF tag, 1 to 8
+# A PNG without any of these bytes has no EXIF orientation.
+PNG_EXIF = (b"eXIf", b"exif", b"XML:com.adobe.xmp")
 
 
 class BadImage(ValueError):
@@ -26,7 +31,7 @@ class BadImage(ValueError):
 def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
     """Return the first frame as (size, size, 3) uint8 RGB, rotated upright by its EXIF orientation.
 
-    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparent pixels are blended with white.
+    Grey (16 bits are scaled to 8, not clipped), palette and CMYK images become RGB; transparent pixels are blended with white.
     fit: "crop" keeps the central square, "squash" resizes and changes the aspect ratio.
     Raises BadImage, also for more than LARGEST pixels.
     """
@@ -56,18 +61,27 @@ BLANK = encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")  # the substi
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """Return the upright (width, height) in pixels from the header alone. Raises BadImage."""
+    """Return the upright (width, height) in pixels from the header. Raises BadImage."""
     image = _open(data)
-    return (image.height, image.width) if _orientation(image) >= 5 else (image.width, image.height)
+    # Pillow decodes a PNG to look for EXIF data behind its pixels.
+    may_be_turned = image.format != "PNG" or any(name in data for name in PNG_EXIF)
+    is_on_its_side = may_be_turned and _orientation(image) >= 5
+    return (image.height, image.width) if is_on_its_side else (image.width, image.height)
+
+
+def require_at_most(data: bytes, pixels: int) -> None:
+    """Raise BadImage if the header states more pixels. Nothing is decoded."""
+    _open(data, pixels)
 
 
 def normalized(data: bytes) -> bytes:
-    """Return an equal image that all decoders read alike: 8-bit RGB or grey, JPEG or PNG, upright.
+    """Return an equal image that all decoders read alike: RGB or grey, JPEG or PNG, upright.
 
-    Most images are returned unchanged; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become
-    lossless PNG. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP.
+    Most images are returned unchanged; the others (EXIF orientation, alpha, palette, CMYK, 16-bit grey, GIF, BMP, WEBP, TIFF,
+    AVIF) become lossless PNG. Other programs that read the record files use TensorFlow's decoders, which ignore EXIF and return
+    another shape for GIF and WEBP.
 
-    Raises BadImage.
+    Raises BadImage; not for damaged pixels of an image that is returned unchanged: `decode` finds them.
     """
     image = _open(data)
     common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
@@ -81,7 +95,7 @@ def encode_png(pixels: np.ndarray) -> bytes:
     return encode(Image.fromarray(pixels), "png", compress_level=1)
 
 
-def _open(data: bytes) -> Image.Image:
+def _open(data: bytes, most_pixels: int = LARGEST) -> Image.Image:
     if not data:
         raise BadImage("the file is empty")
     try:
@@ -90,8 +104,8 @@ def _open(data: bytes) -> Image.Image:
         is_markup = data.lstrip()[:1] == b"<"
         kind = "a web page or XML, not an image" if is_markup else f"no {FORMAT_NAMES} image"
         raise BadImage(f"it is {kind} ({len(data):,} bytes)") from None
-    if image.width * image.height > LARGEST:
-        raise BadImage(f"{image.width} x {image.height} pixels are more than the {LARGEST:,} that are read")
+    if image.width * image.height > most_pixels:
+        raise BadImage(f"{image.width} x {image.height} pixels are more than the {most_pixels:,} that are read")
     return image
 
 
@@ -116,11 +130,13 @@ def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
         if _orientation(image) != 1:
             image = ImageOps.exif_transpose(image)
         image.load()
-        if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
-            wide = np.asarray(image).astype(np.float64)
-            image = Image.fromarray((wide / 257).round().clip(0, 255).astype(np.uint8))
-        if image.mode == "F":
-            raise ValueError("its pixels are floating-point numbers")
+        if image.mode in ("I", "F"):  # their range is unknown
+            raise ValueError("its pixels are 32-bit or signed numbers; expected 8 or 16 bits without a sign")
+        if image.mode.startswith("I;16"):  # grey; Pillow's own conversion would clip at 255
+            grey, transparent = np.asarray(image), image.info.get("transparency")
+            image = Image.fromarray((grey / 257).round().astype(np.uint8))
+            if transparent is not None:
+                image.putalpha(Image.fromarray(grey != transparent).convert("L"))
         if image.has_transparency_data:
             image = image.convert("RGBA")
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))

@@ -10,6 +10,7 @@ a resumed run gets the same batches as an uninterrupted one, whatever the number
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -94,13 +95,14 @@ class TrainingBatches:
         # Places among the images that are made of those of the share, and of the one before each.
         self._own = np.searchsorted(self._positions, share)
         self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
-        images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
+        images_per_thread = len(self._positions) * loading.in_memory // (2 * (loading.threads or cores()))
         self._parts = _parts(len(self._positions), max(1, min(LARGEST_PART, images_per_thread)))
         self._read_image = image_reader(pixels)
         pipelines = [pipeline_of(augmentation.albumentations)] if augmentation.albumentations else []
         self._augmentations = [*pipelines, on_host(dict(augmentation.augment))]
-        self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
+        self._pool, self._in_memory = thread_pool(loading.threads), loading.in_memory
         self._loader: BatchLoader[TrainingBatch]  # set by `start`, whose dataset reads it
+        self._error: Exception | None = None  # of a batch since `start`
 
         images: Any = tf.TensorSpec((len(share), size, size, 3), tf.uint8)
         if self._is_left_to_device:
@@ -116,18 +118,33 @@ class TrainingBatches:
         options.autotune.enabled = False
         self._batches = tf.data.Dataset.counter().map(self._take_batch).with_options(options)
 
-    def _take_batch(self, step: tf.Tensor) -> Any:
-        """The batch of a step, as tensors of `spec`."""
+    def _take_batch(self, number: tf.Tensor) -> Any:
+        """A batch as tensors of `spec`.  number: of the step, from 0 at the start."""
         flat = tf.nest.flatten(self.spec)
-        # stateless: a batch depends on its step only.
-        parts = tf.numpy_function(
-            lambda number: tf.nest.flatten(self._loader.batch(int(number))),
-            [step],
-            [spec.dtype for spec in flat],
-            stateful=False,
-        )
+        # stateless: a batch depends on its number only.
+        parts = tf.numpy_function(self._take_arrays, [number], [spec.dtype for spec in flat], stateful=False)
         parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
         return tf.nest.pack_sequence_as(self.spec, parts)
+
+    def _take_arrays(self, number: np.ndarray) -> list[np.ndarray]:
+        try:
+            return tf.nest.flatten(self._loader.batch(int(number)))
+        except Exception as error:
+            self._error = error
+            raise
+
+    @contextmanager
+    def errors_as_raised(self) -> Iterator[None]:
+        """Take batches within this block: an exception of a batch leaves it as it was raised.
+
+        The dataset itself raises a TensorFlow error with its text, which is no UserError, MemoryError or OSError.
+        """
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._error is None:
+                raise
+            raise self._error from None
 
     def start(self, plan: TrainingPlan, first_step: int = 0, end: int = sys.maxsize) -> tf.data.Dataset:
         """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
@@ -147,12 +164,12 @@ class TrainingBatches:
 
         per_epoch = steps_per_epoch(len(plan.rows), self._batch)
 
-        def make(step: int) -> TrainingBatch:
-            epoch, number = divmod(first_step + step, per_epoch)
+        def make(number: int) -> TrainingBatch:
+            epoch, step = divmod(first_step + number, per_epoch)
             key, order, occurrence = rows_of_epoch(epoch)
-            return self._make(plan, key, number, order[number], occurrence[number])
+            return self._make(plan, key, step, order[step], occurrence[step])
 
-        self._loader = BatchLoader(make, self._ahead, end - first_step)
+        self._loader, self._error = BatchLoader(make, self._in_memory, end - first_step), None
         return self._batches
 
     def _make(

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from competition.files.image_codec import BadImage, size_of
+from competition.files.image_codec import BadImage, require_at_most
 from competition.serving.engines import Engine
 from competition.serving.requests import Limits
 
@@ -69,9 +69,7 @@ class Batcher:
         return await asyncio.get_running_loop().run_in_executor(self._runner, work)
 
     def _prepare(self, data: bytes) -> object:
-        width, height = size_of(data)
-        if width * height > self._limits.image_pixels:
-            raise BadImage(f"{width} x {height} pixels are more than the {self._limits.image_pixels:,} of one image")
+        require_at_most(data, self._limits.image_pixels)
         return self.engine.prepare(data)
 
     async def _run(self) -> None:

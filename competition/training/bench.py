@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from competition.config.params import Train
 from competition.input_pipeline.batches import TrainingBatches, steps_per_epoch
-from competition.training.network_trainer import NetworkTrainer
+from competition.training.trainer import NetworkTrainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
@@ -54,20 +54,21 @@ def time_parts(trainer: NetworkTrainer, fold: int) -> PartTimes:
     """
     train, engine = trainer.member.train, trainer.engine
     source, plan = trainer.training_batches(train, train.epochs - 1), trainer.fold_rows.plan(fold, train)
-    batches = iter(source.start(plan))
-    for _ in islice(batches, WARM_UP):
-        pass
-    batch_seconds = seconds_per_item(batches)
-    engine.reset(train.seed)
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = np.full(min(train.steps_per_call, per_epoch), train.learning_rate)
     step_seconds = []
-    for dataset in (source.start(plan), noise_like(source)):
-        distributed = engine.distributed(dataset)
-        calls = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
-        for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
+    with source.errors_as_raised():
+        batches = iter(source.start(plan))
+        for _ in islice(batches, WARM_UP):
             pass
-        step_seconds.append(seconds_per_item(calls) / len(rates))
+        batch_seconds = seconds_per_item(batches)
+        engine.reset(train.seed)
+        for dataset in (source.start(plan), noise_like(source)):
+            distributed = engine.distributed(dataset)
+            calls = (engine.take_steps(distributed, rates, 0, train, per_epoch) for _ in count())
+            for _ in islice(calls, math.ceil(WARM_UP / len(rates))):
+                pass
+            step_seconds.append(seconds_per_item(calls) / len(rates))
     return PartTimes(batch_seconds, *step_seconds)
 
 

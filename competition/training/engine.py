@@ -83,8 +83,10 @@ class Engine(ABC):
         """An iterator of batches on the devices from a tf.data.Dataset of (images uint8, targets, weights)."""
 
     @abstractmethod
-    def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
-        """Take one step per learning rate in `rates`, from global step `step` on. Returns the mean loss.
+    def take_steps(
+        self, batches: Iterator[Any], rates: np.ndarray, first_step: int, train: Train, per_epoch: int
+    ) -> float:
+        """Take one training step per learning rate in `rates`, from global step `first_step` on. Returns the mean loss.
 
         train: what `step_table` reads of it is not compiled in.  per_epoch: steps per epoch.
         """
@@ -95,7 +97,7 @@ class Engine(ABC):
 
         Returns (count, V, C) float32 in their order; for a regression the values (count, V, 1). One small program makes all
         views of a batch, which then share the network, compiled once; the next batch is started before the results of one
-        are fetched.
+        are fetched. Raises AssertionError if the batches hold fewer images.
         """
 
     @abstractmethod

@@ -47,14 +47,14 @@ from competition.training.optimizer import (
 )
 
 AHEAD = 2  # batches transferred to the devices in advance, and steps in flight on them
-WEIGHTS, AVERAGE = "weights", "average"  # flat vectors of all float32 variables of the model, and of their averages
+WEIGHTS, AVERAGES = "weights", "averages"  # flat vectors of all float32 variables of the model, and of their averages
 Arrays = dict[str, jax.Array]
 Batch = tuple[jax.Array, ...]  # images, targets, weights
 Values = list[jax.Array]  # of the variables of a model
 
 
 class JaxEngine(Engine):
-    """All state is in a dictionary of arrays on the devices."""
+    """All state is in a dictionary of arrays on the devices. `Engine` describes the public methods."""
 
     def __init__(self, network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> None:
         super().__init__(compiled_in)
@@ -103,9 +103,11 @@ class JaxEngine(Engine):
                 yield queue.popleft()
         yield from queue
 
-    def train(self, batches: Iterator[Batch], rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
+    def take_steps(
+        self, batches: Iterator[Batch], rates: np.ndarray, first_step: int, train: Train, per_epoch: int
+    ) -> float:
         step_losses: list[jax.Array] = []
-        for row in step_table(rates, step, train, per_epoch, self._layout.groups):
+        for row in step_table(rates, first_step, train, per_epoch, self._layout.groups):
             self._state, loss = self._compiled_step(self._state, next(batches), _put(row, self._replicated))
             step_losses.append(loss)
             if len(step_losses) > AHEAD:
@@ -128,7 +130,7 @@ class JaxEngine(Engine):
 
     def prediction_state(self) -> Arrays:
         """The part of the state that prediction reads, with the averages as weights where they are kept."""
-        weights = self._state[AVERAGE if self.keeps_average else WEIGHTS]
+        weights = self._state[AVERAGES if self.keeps_average else WEIGHTS]
         return {WEIGHTS: weights, **{name: self._state[name] for name in [*self._apart, *self._random]}}
 
     def state(self) -> State:
@@ -136,7 +138,7 @@ class JaxEngine(Engine):
         named = {name: state[name] for name in self._unchanged}
         named |= dict(zip(self._flat, self._flat_layout.split(state[WEIGHTS]), strict=True))
         if self.keeps_average:
-            averages = self._flat_layout.split(state[AVERAGE])
+            averages = self._flat_layout.split(state[AVERAGES])
             named |= {average_name(n): value for n, value in zip(self._flat, averages, strict=True)}
         return named
 
@@ -144,7 +146,7 @@ class JaxEngine(Engine):
         check_state(self._initial_state, state)
         vectors = {WEIGHTS: self._flat}
         if self.keeps_average:
-            vectors[AVERAGE] = [average_name(name) for name in self._flat]
+            vectors[AVERAGES] = [average_name(name) for name in self._flat]
         arrays = {name: state[name] for name in self._unchanged}
         for vector, names in vectors.items():
             arrays[vector] = np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
@@ -177,7 +179,7 @@ class JaxEngine(Engine):
         if scaling is not None:
             new_state[LOSS_SCALE] = scaling
         if self.keeps_average:
-            new_state[AVERAGE] = update_average(state[AVERAGE], weights, scalars)
+            new_state[AVERAGES] = update_average(state[AVERAGES], weights, scalars)
         return new_state, loss
 
     def _gradients(

@@ -1,8 +1,7 @@
 """The engine on TensorFlow: one replica step under the device's strategy, run by a loop of our own.
 
-The reason is the time of a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, docs/speed.md): until
-the end of the first step 2.2, then 0.11 per step; by Keras `fit` 11.6 and 0.12; our loop on JAX 21.9 and 1.01. Nearly all of
-the first is TensorFlow building and optimizing the graph.
+Until the end of the first step a new MobileNetV2 takes a fifth of the processor time that Keras's `fit` takes (docs/speed.md), nearly
+all of it for building and optimizing the graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +44,7 @@ from competition.training.optimizer import (
 
 
 class TensorFlowEngine(Engine):
-    """All state lives in TensorFlow variables under the device's strategy."""
+    """All state is in TensorFlow variables under the device's strategy. `Engine` describes the public methods."""
 
     def __init__(self, network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> None:
         super().__init__(compiled_in)
@@ -55,27 +54,31 @@ class TensorFlowEngine(Engine):
             self._model = network()
             if self._is_single_device and device.kind == "cpu":
                 use_cpu_layers(self._model)
-            saved = [(name, v.value) for name, v in saved_variables(self._model)]
+            model_variables = {name: v.value for name, v in saved_variables(self._model)}
             trainable = [v.value for v in self._model.trainable_variables]
             self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable), layer_groups(self._model))
             self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
-            averaged = [(name, v) for name, v in saved if self.keeps_average and v.dtype == tf.float32]
-            self._averaged_names, self._averaged = [name for name, _ in averaged], [v for _, v in averaged]
-            self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._averaged))
-            self._average = tf.Variable(self._average_layout.flatten(self._averaged), trainable=False)
+            # The variables of the model whose averages are kept, by name; the averages are one vector.
+            self._averaged_variables = {
+                name: v for name, v in model_variables.items() if self.keeps_average and v.dtype == tf.float32
+            }
+            averaged = list(self._averaged_variables.values())
+            self._averages_layout = FlatVector(tuple(tuple(v.shape) for v in averaged))
+            self._averages = tf.Variable(self._averages_layout.flatten(averaged), trainable=False)
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
-            self._named = [*saved, *zip(MOMENTS, self._moments, strict=True)]  # all variables but the averages
-            self._named += [(LOSS_SCALE, self._scaling)] if compiled_in.scale_loss else []
+            # What `state` returns besides the averages.
+            self._state_variables = model_variables | dict(zip(MOMENTS, self._moments, strict=True))
+            self._state_variables |= {LOSS_SCALE: self._scaling} if compiled_in.scale_loss else {}
         self._initial_state = self.state()
         # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
         # GPUs the step exchanges gradients, which XLA cannot compile here.
         use_xla = self._is_single_device and device.kind == "gpu"
-        # AutoGraph converts the loop over steps only; otherwise it would convert everything the step calls.
         if use_xla:
-            self._step_of_replica = tf.function(self._replica_step, jit_compile=True, autograph=False)
+            self._step_in_loop = tf.function(self._replica_step, jit_compile=True, autograph=False)
         else:
-            self._step_of_replica = tf.autograph.experimental.do_not_convert(self._replica_step)
-        self._compiled_steps = tf.function(self._steps)
+            # AutoGraph, which converts the loop, would convert everything that the step calls, too.
+            self._step_in_loop = tf.autograph.experimental.do_not_convert(self._replica_step)
+        self._compiled_loop = tf.function(self._loop_over_steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
@@ -92,9 +95,9 @@ class TensorFlowEngine(Engine):
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return iter(self._strategy.experimental_distribute_dataset(batches.with_options(options)))
 
-    def train(self, batches: Any, rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
-        self._step_table.assign(step_table(rates, step, train, per_epoch, self._layout.groups))
-        return float(self._compiled_steps(batches)) / len(rates)
+    def take_steps(self, batches: Any, rates: np.ndarray, first_step: int, train: Train, per_epoch: int) -> float:
+        self._step_table.assign(step_table(rates, first_step, train, per_epoch, self._layout.groups))
+        return float(self._compiled_loop(batches)) / len(rates)
 
     def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
         replicas = self._replicas
@@ -113,13 +116,14 @@ class TensorFlowEngine(Engine):
             return tf.stack(probs, axis=1)
 
         # The averages, if they are kept, are in the model's variables until all rows are predicted.
-        weights = [variable.numpy() for variable in self._averaged]
-        for variable, average in zip(self._averaged, self._average_layout.split(self._average.numpy()), strict=True):
+        variables = self._averaged_variables.values()
+        weights = [variable.numpy() for variable in variables]
+        for variable, average in zip(variables, self._averages_layout.split(self._averages.numpy()), strict=True):
             variable.assign(average)
         try:
             return collect_probabilities(batches, count, dispatch)
         finally:
-            for variable, value in zip(self._averaged, weights, strict=True):
+            for variable, value in zip(variables, weights, strict=True):
                 variable.assign(value)
 
     def distributed_probabilities(self, images: Any) -> tf.Tensor:
@@ -133,22 +137,22 @@ class TensorFlowEngine(Engine):
         return self._strategy.gather(outputs, axis=0)
 
     def state(self) -> State:
-        state = {name: variable.numpy() for name, variable in self._named}
-        averages = self._average_layout.split(self._average.numpy())
-        return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
+        state = {name: variable.numpy() for name, variable in self._state_variables.items()}
+        averages = self._averages_layout.split(self._averages.numpy())
+        return state | {average_name(n): value for n, value in zip(self._averaged_variables, averages, strict=True)}
 
     def load(self, state: State) -> None:
         check_state(self._initial_state, state)
-        for name, variable in self._named:
+        for name, variable in self._state_variables.items():
             variable.assign(state[name])
-        averages = [state[average_name(name)].ravel() for name in self._averaged_names]
-        self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
+        averages = [state[average_name(name)].ravel() for name in self._averaged_variables]
+        self._averages.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
 
-    def _steps(self, batches: Any) -> tf.Tensor:
+    def _loop_over_steps(self, batches: Any) -> tf.Tensor:
         """One step per row of the step table. Returns the sum of the losses, in float64: it is the same however steps are called."""
         total, table = tf.constant(0.0, tf.float64), self._step_table.read_value()
         for n in tf.range(tf.shape(table)[0]):
-            parts = self._strategy.run(self._step_of_replica, (*next(batches), table[n]))
+            parts = self._strategy.run(self._step_in_loop, (*next(batches), table[n]))
             total += tf.cast(self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None), tf.float64)
         return total
 
@@ -188,12 +192,9 @@ class TensorFlowEngine(Engine):
         return total, loss
 
     def _update(self, strategy: Any, gradient: tf.Tensor, row: tf.Tensor) -> None:
-        """Update every replica's copy of the variables.  gradient: (P,) summed over replicas.
+        """Update every replica's copy of the variables.  gradient: (P,) summed over replicas."""
 
-        (A Keras optimizer would clip each replica's gradient before summing.)
-        """
-
-        def step(_: tf.Variable, variables: dict[str, Any], gradient: tf.Tensor, row: tf.Tensor) -> None:
+        def update_copy(_: tf.Variable, variables: dict[str, Any], gradient: tf.Tensor, row: tf.Tensor) -> None:
             (m, v), trainable, scaling = variables["moments"], variables["trainable"], variables["scaling"]
             scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
             weights, moments = [x.read_value() for x in trainable], (m.read_value(), v.read_value())
@@ -207,10 +208,11 @@ class TensorFlowEngine(Engine):
             for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
                 x.assign_sub(tf.reshape(part, x.shape))
             if variables["averaged"]:
-                average = variables["average"]
-                new_weights = self._average_layout.flatten([x.read_value() for x in variables["averaged"]])
-                average.assign(update_average(average.read_value(), new_weights, scalars))
+                averages = variables["averages"]
+                new_weights = self._averages_layout.flatten([x.read_value() for x in variables["averaged"]])
+                averages.assign(update_average(averages.read_value(), new_weights, scalars))
 
-        variables = {"moments": self._moments, "average": self._average, "averaged": self._averaged}
+        averaged = list(self._averaged_variables.values())
+        variables = {"moments": self._moments, "averages": self._averages, "averaged": averaged}
         variables |= {"scaling": self._scaling, "trainable": [v.value for v in self._model.trainable_variables]}
-        strategy.extended.update(self._moments[0], step, (variables, gradient, row), group=True)
+        strategy.extended.update(self._moments[0], update_copy, (variables, gradient, row), group=True)

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
-from competition.input_pipeline.batch_threads import BATCHES_AHEAD
+from competition.input_pipeline.batch_threads import BATCHES_IN_MEMORY
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
-# batches of 128 images of 512 px, 3 of them ahead (`python -m benchmarks.dress_rehearsal flowers`).
+# batches of 128 images of 512 px, 3 of them in memory (`python -m benchmarks.dress_rehearsal flowers`).
 FLOAT_COPIES = 3
 
 
 def training_bytes(member: Member) -> int:
     """Bytes that training this member on a CPU takes without the network's activations; less where an accelerator computes."""
     batch = member.train.batch * member.image_size**2 * 3
-    return PROCESS + batch * (BATCHES_AHEAD + 1 + 4 * FLOAT_COPIES)
+    return PROCESS + batch * (BATCHES_IN_MEMORY + 1 + 4 * FLOAT_COPIES)
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:

@@ -75,18 +75,18 @@ class NetworkTrainer(Trainer):
         training = _Training(train, plan, per_epoch, score_epochs)
         self._scored = {}
         self._start(training, checkpoints)
-        source: TrainingBatches | None = None
+        last_source: TrainingBatches | None = None
         most, should_stop, patience = min(FIRST_STEPS, train.steps_per_call), False, train.patience or inf
         while training.step < total and len(training.history) - training.best_epoch < patience and not should_stop:
             first, epoch = training.step, training.step // per_epoch
-            if self.training_batches(train, epoch) is not source:
-                source = self.training_batches(train, epoch)
-                batches = engine.distributed(source.start(plan, first, total))
+            if (source := self.training_batches(train, epoch)) is not last_source:
+                batches, last_source = engine.distributed(source.start(plan, first, total)), source
             steps = min(most, per_epoch - first % per_epoch)
             # Random numbers depend on the step and not on earlier calls, so that a resumed run draws the same ones.
             engine.reseed(plan.seed * 1_000 + plan.fold, first)
             started = time.monotonic()
-            loss = engine.train(batches, rates[first : first + steps], first, train, per_epoch)
+            with source.errors_as_raised():
+                loss = engine.take_steps(batches, rates[first : first + steps], first, train, per_epoch)
             in_time = int(steps * CALL_SECONDS / max(time.monotonic() - started, 1e-9))
             # All hosts take as many steps in a call, so the slowest one decides.
             most = min(engine.all_gather(max(1, min(train.steps_per_call, in_time))))
@@ -218,8 +218,9 @@ class NetworkTrainer(Trainer):
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch of the last epoch's size: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        batches = self.training_batches(train, train.epochs - 1).start(self.fold_rows.plan(fold, train))
-        images, targets, weights = next(batches.as_numpy_iterator())
+        source = self.training_batches(train, train.epochs - 1)
+        with source.errors_as_raised():
+            images, targets, weights = next(source.start(self.fold_rows.plan(fold, train)).as_numpy_iterator())
         images, targets = (keras.ops.convert_to_numpy(part) for part in augmented(images, targets))
         return images, targets, weights
 

@@ -3,14 +3,16 @@
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from builders import STILL, numbered
 
 from competition.input_pipeline.augment import Augmentation
-from competition.input_pipeline.batch_threads import BatchLoader, Loading
+from competition.input_pipeline.batch_threads import BatchLoader, Buffers, Loading
 from competition.input_pipeline.batches import (
     TrainingBatches,
     TrainingPlan,
@@ -19,7 +21,7 @@ from competition.input_pipeline.batches import (
     prediction_batches,
     steps_per_epoch,
 )
-from competition.input_pipeline.decoded_rows import ConcatenatedPixels, PixelFile, image_reader
+from competition.input_pipeline.decoded_rows import ConcatenatedPixels, PixelFile, StoredPixels, image_reader
 
 N, CLASSES = 23, 3
 UNCHANGED = Augmentation(**STILL)
@@ -111,6 +113,56 @@ def test_an_error_in_a_thread_reaches_the_caller_and_the_next_batch_is_made() ->
     with pytest.raises(ValueError, match="no such image"):
         loader.batch(1)
     assert loader.batch(2) == 2
+
+
+def test_batches_that_nobody_will_ask_for_are_not_made() -> None:
+    made, released = set(), Event()
+
+    def make(number: int) -> int:
+        if number in (1, 2, 11):
+            released.wait()
+        made.add(number)
+        return number
+
+    loader = BatchLoader(make, 3)
+    assert loader.batch(0) == 0 and loader.batch(10) == 10  # 1, 2 and 11 occupy the threads, 12 waits
+    asking = Thread(target=loader.batch, args=(20,))
+    asking.start()
+    while 12 in loader._pending:
+        pass
+    released.set()
+    asking.join()
+    assert 20 in made and 12 not in made
+
+
+class Damaged(StoredPixels):
+    shape = (N, 4, 4, 3)
+
+    def read(self, row: int, buffer: np.ndarray) -> None:
+        raise MemoryError(f"row {row}")
+
+
+@pytest.mark.parametrize("iterator", [iter, lambda dataset: dataset.as_numpy_iterator()], ids=["tensors", "arrays"])
+def test_a_dataset_raises_what_its_batch_raised_until_it_is_started_again(iterator: Any) -> None:
+    source = TrainingBatches(Damaged(), CLASSES, 5, UNCHANGED, 4)
+    with pytest.raises(MemoryError, match="row "), source.errors_as_raised():
+        next(iterator(source.start(PLAN)))
+    source.start(PLAN)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="of the device"), source.errors_as_raised():
+        raise tf.errors.ResourceExhaustedError(None, None, "of the device")
+
+
+def test_memory_is_used_again_when_nothing_made_of_it_is_left() -> None:
+    buffers = Buffers((2, 8, 8, 3))
+    images = buffers.take()
+    address, kept = images.ctypes.data, tf.constant(images)
+    part = images[1:, 2].reshape(-1)
+    assert address % 64 == 0 and kept.shape == (2, 8, 8, 3)
+    del images, kept
+    other = buffers.take()
+    assert other.ctypes.data != address
+    del part
+    assert len(buffers._unused) == 1 and buffers.take().ctypes.data == address
 
 
 @pytest.mark.parametrize("batch", [1, 4, 11, 22])

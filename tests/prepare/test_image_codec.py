@@ -1,7 +1,9 @@
+import io
+
 import numpy as np
 import pytest
 from data_fixtures import encode_image, synthetic_image
-from PIL import Image
+from PIL import Image, ImageOps, PngImagePlugin
 
 from competition.files import image_codec as images
 from competition.prepare import index
@@ -70,12 +72,21 @@ def test_sixteen_bit_values_are_scaled_and_not_clipped():
     assert np.array_equal(images.decode(data, 64, "squash")[0, :, 0], (ramp / 257).round().astype(np.uint8))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_whose_range_is_unknown_are_not_read(dtype):
+    data = encode_image(Image.fromarray(np.full((8, 8), 200, dtype)), "TIFF")
+    with pytest.raises(images.BadImage, match="32-bit or signed numbers; expected 8 or 16 bits"):
+        images.decode(data, 8, "crop")
+
+
 def test_transparent_pixels_become_white():
-    palette = Image.new("P", (8, 8), 0)
+    palette, grey16 = Image.new("P", (8, 8), 0), Image.fromarray(np.zeros((8, 8), np.uint16))
     palette.putpalette([0, 0, 0] * 256)
     by_mode = [encode_image(Image.new("RGBA", (8, 8), (0, 0, 0, 0)).convert(mode)) for mode in ("RGBA", "LA")]
-    for data in (*by_mode, encode_image(palette, "PNG", transparency=0)):
+    by_value = [encode_image(image, "PNG", transparency=0) for image in (palette, grey16)]
+    for data in (*by_mode, *by_value):
         assert images.decode(data, 8, "crop").min() == 255
+    assert images.decode(encode_image(grey16, "PNG", transparency=1), 8, "crop").max() == 0
 
 
 def test_crop_keeps_the_centre_and_squash_keeps_the_complete_image():
@@ -104,3 +115,26 @@ def test_a_small_file_with_too_many_pixels_or_of_an_unsafe_format_is_an_error_be
         images.size_of(bomb)
     with pytest.raises(images.BadImage, match="no JPEG, PNG"):  # a format that needs an external program
         images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 8, "crop")
+
+
+def png_with_orientation_behind_its_pixels(size):
+    exif = Image.Exif()
+    exif[images.ORIENTATION] = 6
+    chunks = io.BytesIO()
+    PngImagePlugin.putchunk(chunks, b"eXIf", exif.tobytes()[len(b"Exif\0\0") :])
+    data, end = encode_image(Image.new("1", size)), 12  # bytes of the last chunk, IEND
+    return data[:-end] + chunks.getvalue() + data[-end:]
+
+
+def test_a_png_is_decoded_for_its_size_only_if_it_may_be_turned_and_never_beyond_the_limit(monkeypatch):
+    plain, turned = encode_image(Image.new("1", (40, 20))), png_with_orientation_behind_its_pixels((20, 40))
+    top = Image.open(io.BytesIO(turned))
+    assert ImageOps.exif_transpose(top).size == (40, 20)  # as `decode` sees it
+    load, decoded = PngImagePlugin.PngImageFile.load, []
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda image: (decoded.append(image), load(image))[1])
+    assert images.size_of(plain) == (40, 20) and not decoded
+    with pytest.raises(images.BadImage, match="20 x 40 pixels are more than the 799 that are read"):
+        images.require_at_most(turned, 799)
+    images.require_at_most(turned, 800)
+    assert not decoded
+    assert images.size_of(turned) == (40, 20) and decoded

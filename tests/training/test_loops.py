@@ -93,7 +93,7 @@ def test_a_step_compiled_by_xla_with_a_scaled_loss_trains_the_same_model_and_an_
     compiled.load({**state, LOSS_SCALE: np.array([np.inf, 8], np.float32)})  # every gradient becomes infinite
     batch = (np.zeros((TRAIN.batch, SIDE, SIDE, 3), np.uint8), np.eye(3, dtype=np.float32)[np.arange(TRAIN.batch) % 3])
     batches = compiled.distributed(tf.data.Dataset.from_tensors((*batch, np.ones(TRAIN.batch, np.float32))).repeat())
-    compiled.train(batches, np.array([0.1]), 8, train, 4)
+    compiled.take_steps(batches, np.array([0.1]), 8, train, 4)
     after = compiled.state()
     changed = {name for name in state if not np.array_equal(after[name], state[name])}
     assert all("moving" in name or "average/" in name or name == LOSS_SCALE for name in changed), changed

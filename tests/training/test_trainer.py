@@ -15,6 +15,7 @@ from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.batches import prediction_batches
+from competition.input_pipeline.decoded_rows import StoredPixels
 from competition.input_pipeline.labelled_images import Images
 from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
@@ -74,7 +75,7 @@ def test_a_member_is_compiled_once_for_all_folds_calls_and_views_and_each_view_k
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
     assert trainer.engine.network is network and network.experimental_get_tracing_count() == 1
-    assert trainer.engine._compiled_steps.experimental_get_tracing_count() == 1
+    assert trainer.engine._compiled_loop.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(("replicas", "count"), [(1, 1), (1, 8), (2, 6), (2, 7), (2, N)])
@@ -136,6 +137,32 @@ def test_a_loss_that_is_not_finite_is_an_error_and_leaves_no_checkpoint(tmp_path
         trained(shared_trainer(), 0, checkpoints, learning_rate=1e30, clip_norm=0.0, epochs=8)
     checkpoint = checkpoints.latest()
     assert checkpoint is None or all(np.isfinite(value).all() for value in checkpoint.arrays.values())
+
+
+class Unreadable(StoredPixels):
+    """Images that are decoded on each access, of which one raises `error`."""
+
+    shape = IMAGES.pixels.shape
+
+    def __init__(self, row: int, error: Exception) -> None:
+        self._row, self._error = row, error
+
+    def read(self, row: int, buffer: np.ndarray) -> None:
+        if row == self._row:
+            raise self._error
+        buffer[...] = IMAGES.pixels[row]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("error", [UserError("image i05: it is cut off"), MemoryError(), OSError(5, "damaged disk")])
+def test_an_image_that_cannot_be_read_ends_a_training_or_a_prediction_with_its_own_error(error, replicas) -> None:
+    for row in (int(np.flatnonzero(IMAGES.folds == fold)[0]) for fold in (1, 0)):  # trained on, held out
+        shared = shared_trainer(replicas)
+        images = replace(IMAGES, pixels=Unreadable(row, error))
+        trainer = trainer_of(shared.member, images, replicas=replicas, engine=shared.engine)
+        with pytest.raises(type(error)) as raised:
+            trained(trainer, 0, epochs=1)
+        assert raised.value is error
 
 
 def test_a_model_that_predicts_nan_after_a_finite_loss_is_no_result() -> None:
