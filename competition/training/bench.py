@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from competition.config.params import Train
 from competition.input_pipeline.batches import TrainingBatches, steps_per_epoch
-from competition.training.trainer import NetworkTrainer
+from competition.training.network_trainer import NetworkTrainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
