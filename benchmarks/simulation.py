@@ -1,6 +1,6 @@
 """Is the honest gain of the default blend unbiased on fresh rows? python -m benchmarks.simulation [--seeds 24]
 
-Simulated competitions in seven settings; members share the evidence of an image and add their own noise. In each the default
+Simulated competitions in ten settings; members share the evidence of an image and add their own noise. In each the default
 of params.yaml makes all its choices on out-of-fold rows and is scored on 10,000 fresh rows, as a gain over equal weights.
 
 claimed: the honest gain, with the standard error printed beside it.  delivered: the gain on fresh rows.
@@ -50,6 +50,7 @@ class Setting:
     imbalance: float = 0.0  # standard deviation of the logarithm of class sizes
     class_rows: tuple[int, int] = (0, 0)  # smallest and largest class, of the out-of-fold rows; (0, 0) = by imbalance
     signal: float = 6.5  # mean evidence of the label
+    favour: float = 0.5  # how strongly networks favour common classes: factor on the logarithm of a class's share
 
 
 SETTINGS: dict[str, Setting] = {
@@ -60,6 +61,9 @@ SETTINGS: dict[str, Setting] = {
     "5 % wrong labels": Setting(members=5, classes=20, rows=1500, wrong_labels=0.05, imbalance=0.8),
     "10 classes of 100 rows": Setting(members=5, classes=10, rows=1000, class_rows=(100, 100), signal=4.5),
     "classes with 1 to 5 rows": Setting(members=5, classes=60, rows=180, class_rows=(1, 5), signal=6.0),
+    "common classes favoured": Setting(members=5, classes=20, rows=1500, imbalance=0.8, favour=1.0),
+    "the same, 300 rows": Setting(members=5, classes=8, rows=300, imbalance=0.8, signal=5.0, favour=1.0),
+    "300 rows": Setting(members=5, classes=8, rows=300, imbalance=0.8, signal=5.0),
 }
 
 
@@ -88,7 +92,7 @@ def _members(rng: np.random.Generator, setting: Setting, labels: np.ndarray, sha
     # Some images are hard for every member; every class is confused with one other class.
     evidence[positions, labels] += (setting.signal * rng.gamma(4.0, 0.25, len(labels))).astype(np.float32)
     evidence[positions, (labels + 1) % setting.classes] += rng.normal(1.0, 1.0, len(labels)).astype(np.float32)
-    bias = 0.5 * np.log(share / share.mean()).astype(np.float32)  # networks favour common classes
+    bias = np.float32(setting.favour) * np.log(share / share.mean()).astype(np.float32)
     noise = rng.uniform(*setting.noise, setting.members)
     if setting.dominating:
         noise[0] = setting.dominating

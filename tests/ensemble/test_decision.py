@@ -7,7 +7,7 @@ import pytest
 from builders import params
 
 from competition.config.errors import UserError
-from competition.ensemble.decision import Decision, fit_decision, rules_for
+from competition.ensemble.decision import TAUS, Decision, fit_decision, rules_for
 from competition.ensemble.label_shift import adapted_to_rows
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.settings import chain_settings
@@ -33,6 +33,27 @@ def test_the_prior_correction_removes_a_bias_towards_common_classes_on_fresh_row
     assert gain > 0.01
 
 
+def test_the_exponent_is_pulled_towards_argmax_as_far_as_the_rows_leave_it_uncertain() -> None:
+    def mean_gains(pull: float) -> tuple[float, float]:
+        """Over argmax on fresh rows: of the rule fitted to 200 rows, and of the exponent that is best on these."""
+        gains = []
+        for seed in range(20):
+            labels, probs = pulled(pull, 200, seed)
+            fitted = fit_decision("prior", probs, labels, F1, DECISION)
+            rarities = -np.log(np.bincount(labels, minlength=8) / 200)
+            best = max(TAUS, key=lambda tau: F1.evaluate(labels, (np.log(probs) + tau * rarities).argmax(1), 8))
+            fresh, unseen = pulled(pull, 20_000, 1_000 + seed)
+            outputs = [fitted.labels(unseen), (np.log(unseen) + best * rarities).argmax(1)]
+            gains.append([F1.evaluate(fresh, output, 8) - F1.evaluate(fresh, unseen) for output in outputs])
+        pulled_back, plain = np.mean(gains, axis=0)
+        return pulled_back, plain
+
+    pulled_back, plain = mean_gains(pull=0.0)  # argmax is right: each exponent but 0 loses
+    assert 0.6 * plain < pulled_back < 0
+    pulled_back, plain = mean_gains(pull=1.5)
+    assert pulled_back > 0.9 * plain > 0.005
+
+
 def test_thresholds_raise_kappa_of_ordered_classes():
     rng = np.random.default_rng(0)
     grade = rng.choice(5, 2000, p=[0.5, 0.2, 0.15, 0.1, 0.05])
@@ -48,8 +69,8 @@ def test_thresholds_raise_kappa_of_ordered_classes():
 
 def test_thresholds_are_a_candidate_only_for_ordered_classes():
     rules = ("argmax", "prior", "thresholds")
-    kinds = [rules_for(metric, rules) for metric in (KAPPA, F1, METRICS["log_loss"])]
-    assert kinds == [rules, ("argmax", "prior"), ("argmax",)]
+    kinds = [rules_for(metric, rules) for metric in (KAPPA, F1, METRICS["log_loss"], METRICS["accuracy"])]
+    assert kinds == [rules, ("argmax", "prior"), ("argmax",), ("argmax",)]
     with pytest.raises(UserError, match="expected argmax for macro_f1"):
         rules_for(F1, ("thresholds",))
 
