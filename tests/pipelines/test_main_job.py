@@ -123,10 +123,18 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
     (slim,) = set(workspace.submissions.glob("*.csv")) - {both}
     output = workspace.here("grade")
     assert f"grade: {both.name}: public" in output
+    score = workspace.ledger()[1]["honest_score"]
+    assert re.search(
+        rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) is newer than {both.name}; `", output, re.M
+    )
+    assert "nothing was sent: small is not on Kaggle" in workspace.here("submit")
+    unknown = f"no submission of small in .* begins with ffff; there are {both.stem}, {slim.stem}"
+    assert re.search(unknown, workspace.refused_here("grade", file="ffff"))
     workspace.here("blend")  # confirmed again, which makes it no later
     for options in ({"sets": sets}, {"file": slim.name}):  # both name whose blend it is
         output = workspace.here("grade", **options)
         assert f"grade: {slim.name}: public" in output and "current parameters" not in output
+        assert "newer" not in output
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.here("report", sets=named)
         assert f"submission {file.name}" in workspace.page
