@@ -175,7 +175,7 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html (WATCH=1: again and again while training runs)
 	@$(call GOLDFOLD,report)
 
-list-blends: $(BIN)/.ready ## compare all blends and choices of views by honest score
+list-blends: $(BIN)/.ready ## blend methods and choices of views of the current parameters by honest score (make submissions: the stored blends)
 	@$(call GOLDFOLD,list-blends)
 
 compare-blends: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
