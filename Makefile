@@ -175,7 +175,7 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html (WATCH=1: again and again while training runs)
 	@$(call GOLDFOLD,report)
 
-list-blends: $(BIN)/.ready ## compare all blends and choices of views by honest score
+list-blends: $(BIN)/.ready ## blend methods and choices of views of the current parameters by honest score (make submissions: the stored blends)
 	@$(call GOLDFOLD,list-blends)
 
 compare-blends: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
@@ -266,7 +266,7 @@ help-all: ## this page
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'FORCE=1' 'compute again although the result is current' \
 	  'HOURS=0.5 BUDGET=good' 'train, predict: choose and train members within this time (docs/budget.md); quick, good, best: 0.1, 1, 8 hours' 'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
-	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
+	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of that of the current parameters' \
 	  'A=3f8c B=91aa' 'the two submissions of compare-submissions, or blends of compare-blends, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax' 'preflight: the backend' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, did_you_mean
-from competition.config.params import FROM_FILE, HUB, REMOVED, TIMM, ExternalFiles, Member, Params
+from competition.config.params import FROM_FILE, HUB, REMOVED, TIMM, ExternalFiles, Member, Params, Train
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
@@ -104,7 +104,17 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         siblings = [field.name for field in fields(block) if field.name != "external" or block is not Params]
         siblings += ["predictions"] if block is Member else []  # of an external member (`validate`)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
-        hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)
+        # A training parameter that stands directly in a member belongs into its train block.
+        trained = {
+            f.name: f"'{'.'.join(map(str, keys[:-1]))}.train.{f.name}'" for f in fields(Train) if block is Member
+        }
+        if name in trained and not is_plural:
+            hint = f"; did you mean {trained[name]}?"
+        elif is_elsewhere and not is_plural:
+            hint = f"; did you mean '{elsewhere[0]}'?"
+        else:
+            hint = did_you_mean(name, [*siblings, *trained]) or did_you_mean(name, siblings)
+            hint = re.sub(r"'(\w+)'", lambda match: trained.get(match[1], match[0]), hint)
         return InvalidParameter(keys, f"unknown key{hint}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)

@@ -85,8 +85,8 @@ def worth_tables(scores: Scores) -> list[Table]:
         alone = f"{metric.display(diversity['score'][n]):.4f}"
         rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
-        "Alone and worth: on the rows everything was chosen on, so both are optimistic, and an honest score above them is "
-        "chance; worth is what the blend loses without the member. Under each name: "
+        "Worth is what the blend loses without the member. Alone and worth are of the rows that everything was chosen on, so both are "
+        "optimistic; if the honest score is higher all the same, that is chance. Under each name: "
         f"{similarity.get(metric.target, 'share of rows with the same most probable class')}. "
         "Two identical members have 1.000, and one is worth nothing."
     )

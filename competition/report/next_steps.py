@@ -59,6 +59,7 @@ def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metri
     for name, models in models_of.items():
         if not models:
             continue
+        epochs = f"members.{name.split()[0]}.train.epochs"  # of the member; a title may have a seed behind its name
         histories = [model.history for model in models]
         scores, losses = metric.sign * by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
         scored = np.flatnonzero(np.isfinite(scores).all(1))
@@ -70,12 +71,12 @@ def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metri
         if start is not None and start.is_clear:
             what, how = (
                 f"{name} overfits after epoch {start.best}",
-                f'make train predict SET="train.epochs={start.best}", or more augmentation or dropout',
+                f'make train predict SET="{epochs}={start.best}", or more augmentation or dropout',
             )
             steps.append(Step(what, how, None, "by the held-out loss"))
         elif last.mean() > 2 * error > 0:
             basis = f"since epoch {scored[-2] + 1} it still gained {last.mean():+.4f} ± {error:.4f} (over folds), of its held-out mean"
-            how = f'make train predict SET="train.epochs={round(len(scores) * 1.5)}"'
+            how = f'make train predict SET="{epochs}={round(len(scores) * 1.5)}"'
             steps.append(Step(f"train {name} longer", how, float(last.mean()), basis))
     return steps
 
@@ -105,7 +106,7 @@ def open_steps(
     if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
     if unmeasured := [name for name in trained if name not in spreads]:
-        basis = "no gain counts this member's spread over seeds yet"
+        basis = "how much its score varies with the training seed is unknown, so no ± counts it"
         steps.append(Step("measure the noise of training", f"make noise MEMBER={unmeasured[0]}", None, basis))
     with_test = [row for row in submitted if row.entry.test_rows]
     if with_test and prepared.competition.slug and all(row.public_score is None for row in with_test):

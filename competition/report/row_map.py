@@ -91,11 +91,12 @@ def map_section(
     note = (
         f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
         f"anything. Small: right; large with a border: wrong{some}. A wrong row has the colour of its own class: among dots of another "
-        "class it looks like that class, or its label is wrong. The classes with the most wrong rows have a colour."
+        "class it looks like that class, or its label is wrong."
     )
     keys = {names[number]: f"k{colour}" for number, colour in colours.items()}
     if len(colours) < len(names):
         keys["other classes"] = "grey"
+        note += " The classes with the most wrong rows have a colour."
     drawing = map_chart(points, places, numbers, names, colours)
     tiles = row_tiles(prepared, points.ids[pictured], lines, pixels)
     block = PointMap(drawing, legend(keys, keys.values(), "dot"), tiles, note)

@@ -10,14 +10,23 @@ from competition.report.terminal import plus_minus
 from competition.submission import ledger
 
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
+NO_SCORE = (
+    "No submission has a public score of Kaggle. `make submit` sends the submission of the current parameters and waits for "
+    "its score."
+)
 
 
 def leaderboard_section(
-    rows: Sequence[ledger.SubmissionState], public_share: float, has_test: bool, digest: str = ""
+    rows: Sequence[ledger.SubmissionState],
+    public_share: float,
+    has_test: bool,
+    digest: str = "",
+    unscored: str = NO_SCORE,
 ) -> Section:
     """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
 
     rows: of this competition.  has_test: it has test images.  digest: of the page's submission, which counts as the newest.
+    unscored: what is said if no row has a public score.
     """
     rows = [row for row in rows if row.entry.test_rows and row.entry.honest_score is not None]
     rows.sort(key=lambda row: row.entry.digest == digest)  # stable
@@ -32,27 +41,28 @@ def leaderboard_section(
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
         honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
         public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
+        public += " (make grade)" if row.state == ledger.GRADED else ""
         columns = {"select": entry.file, "why": why, "honest (training rows)": honest}
         cells.append({**columns, "public (other rows: test)": public})
-    note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
+    note = "On Kaggle the better of two selected submissions counts. The private score is of rows that neither column has seen."
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
         note += (
             f" {elsewhere} of {len(rows)} submissions do not compare with {choices[0][0].entry.digest[:4]}: the honest score is on other "
             "rows, by another metric, optimistic or doubted. `make compare-blends` compares two of them on their common rows."
         )
     table = Table.of(cells, 2, note, title="Which two submissions to select")
-    return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share)]), table])
+    return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share) or unscored]), table])
 
 
 def public_scores_text(rows: Sequence[ledger.SubmissionState], public_share: float) -> str:
-    """How many public scores are outside the interval that chance explains around the honest score."""
+    """How many public scores are outside the interval that chance explains around the honest score; "" without one."""
     outside = []
     for row in rows:
         band, honest = ledger.noise_band(row.entry, public_share), row.entry.honest_score
         if band and honest is not None and row.public_score is not None and row.entry.metric == rows[-1].entry.metric:
             outside.append(not honest + band[0] <= row.public_score <= honest + band[1])
     if not outside:
-        return "No submission has a public score of Kaggle. `make submit` sends the newest submission and waits for its score."
+        return ""
     return (
         f"{counted(len(outside), 'submission')} with a public score; {sum(outside)} outside the interval expected by chance around the "
         f"honest score (95 %, if {public_share:.0%} of the test rows count)."

@@ -3,7 +3,7 @@
 from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Section, Text
-from competition.report.terminal import folds_text, plus_minus
+from competition.report.terminal import folds_text, number, plus_minus
 from competition.tuning.choice import format_values
 from competition.workspace.studies import used_study
 from competition.workspace.workspace import Workspace
@@ -21,6 +21,8 @@ def tuning_section(workspace: Workspace) -> Section | None:
         best = study.result
         own = " (its own values)" if best["values"] == best["own_values"] else ""
         line = f"{counted(best['trials'], 'trial')}, of which {best['pruned']} pruned. Used: {format_values(best['values'])}{own}."
+        if best["score"] is not None:
+            line += f" The best trial has {metric.name} {number(best['score'])}, optimistic, because it is the best of them."
         if comparison := best["comparison"]:
             line += (
                 f" The best trial differs from the member's own values by {metric.sign * comparison['difference']:+.4f} "

@@ -11,7 +11,7 @@ from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
-from competition.workspace.runs import Run, changes_between, stored_runs
+from competition.workspace.runs import Run, blended_runs, changes_between, stored_runs
 from competition.workspace.studies import head_entry
 from pipelines.execution.open_trainer import TrainerInputs, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
@@ -55,7 +55,10 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
 
 
 def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str]) -> UserError:
-    """The error for fold models that are not current, with the command that trains them.  reasons: fold -> why."""
+    """The error for fold models that are not current, with the command that trains them, and those of other members.
+
+    reasons: fold -> why.
+    """
     lacking = ", ".join(f"fold {fold} ({reason})" for fold, reason in reasons.items())
     # Fewer than two folds have no honest score.
     is_enough = job.params.prepare.folds - len(reasons) > 1
@@ -66,6 +69,14 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
     if others and not run.folder.exists():
         changes = changes_between(others[-1], run)
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
+    stale = {
+        one.title: sum(not fold_model(one, fold).is_current for fold in range(job.params.prepare.folds))
+        for name, runs in blended_runs(job.workspace).items()
+        for one in runs
+        if "@" not in name and one.digest != run.digest
+    }
+    if also := [f"{title} lacks {counted(count, 'fold')}" for title, count in stale.items() if count]:
+        return UserError(f"member {run.title} lacks {lacking}; {', '.join(also)}; `make train` trains them all")
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
     return UserError(
         f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it{without}"

@@ -4,7 +4,10 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.files.manifest import Manifest, read_manifest
+from competition.prepare.adapter_types import SOLUTION
+from competition.report.terminal import with_error
 from competition.submission import ledger
+from competition.submission.grading import WITHOUT_SOLUTION
 from competition.workspace.find_blend import current_blend, differences
 from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
@@ -70,17 +73,18 @@ def require_test_images(job: Job) -> None:
 def submission_of(job: Job, verb: str) -> ledger.Entry:
     """The ledger's entry of the blend of the current parameters, else of the one that comes closest, else the last entry.
 
-    --file: the last entry whose file begins with this. Its file exists. A line for the screen says what the blend
-    differs in from the current parameters.
+    --file: the last entry whose file begins with this. Its file exists. Lines for the screen say what the blend
+    differs in from the current parameters, and which submission is newer.
     """
     name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
     entries = ledger.read(job.submissions / "ledger.jsonl").entries
-    candidates = [e for e in entries if e.competition == name and Path(e.file).stem.startswith(prefix)]
-    existing = [e for e in candidates if (job.submissions / e.file).exists()]
+    of_competition = [e for e in entries if e.competition == name and (job.submissions / e.file).exists()]
+    existing = [e for e in of_competition if Path(e.file).stem.startswith(prefix)]
     if not existing:
-        condition = f" that begins with {prefix}" if prefix else ""
-        place = display_path(job.submissions)
-        raise UserError(f"no submission{condition} of {name} is in {place}; `make predict` writes one")
+        place, files = display_path(job.submissions), list(dict.fromkeys(Path(e.file).stem for e in of_competition))
+        if files:
+            raise UserError(f"no submission of {name} in {place} begins with {prefix}; there are {', '.join(files)}")
+        raise UserError(f"no submission of {name} is in {place}; `make predict` writes one")
     folder = current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
@@ -88,7 +92,31 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         return existing[-1]
     if not prefix and (sentences := differences(job.workspace, job.options.params, blend).sentences):
         job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))
+    newest = existing[-1]
+    if not prefix and newest.digest != entry.digest:
+        call = f"`make {verb} FILE={Path(newest.file).stem[:4]}`"
+        job.echo(f"{verb}: {newest.file} ({expected_score(newest)}) is newer than {entry.file}; {call} takes it")
     return entry
+
+
+def not_on_kaggle(job: Job) -> str:
+    """What can be done with a submission of a competition that is not on Kaggle."""
+    has_solution = job.path("raw", SOLUTION).exists()
+    way = "`make grade` scores a submission against its private solution" if has_solution else WITHOUT_SOLUTION
+    return f"{job.params.competition.name} is not on Kaggle (competition.slug is empty); {way}"
+
+
+def expected_score(entry: ledger.Entry) -> str:
+    """ "honest macro_f1 0.9507 ± 0.0077", or what is doubtful or unknown about it."""
+    partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
+    if entry.honest_score is None:
+        return f"no honest score is known{partial}"
+    if entry.standard_error is None:
+        score = f"{entry.honest_score:.4f}"
+    else:
+        score = with_error(entry.honest_score, entry.standard_error, entry.metric)
+    kind = "DOUBTED" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
+    return f"{kind} {entry.metric} {score}{partial}"
 
 
 def blend_of_classes(job: Job, purpose: str) -> tuple[Path, Manifest]:

@@ -44,7 +44,8 @@ def run(job: Job) -> None:
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(paired(rows.labels, before, after, evaluation), seeds=seed_noise)
     job.echo(
-        f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both cross-fitted"
+        f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both fitted without "
+        "the fold of each row"
     )
     doubted = " and ".join(folder.name for folder, each in zip((a, b), scores) if is_doubted(each))
     job.echo(
@@ -70,7 +71,8 @@ def run(job: Job) -> None:
     corrected = int((~table["was_right"] & table["is_right"]).sum())
     corrupted = int((table["was_right"] & ~table["is_right"]).sum())
     job.echo(
-        f"  {counted(len(table), 'row')} changed: {corrected} corrected, {corrupted} corrupted: "
+        f"  {counted(len(table), 'row')} changed: {corrected} corrected, {corrupted} corrupted, "
+        f"{len(table) - corrected - corrupted} wrong before and after: "
         f"{display_path(job.path('compare_blends.csv'))}"
     )
 

@@ -93,4 +93,5 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     ]
     worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
     contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
-    job.echo(f"debug: the worst predicted held-out images: {display_path(worst_sheet)}")
+    first = "the largest errors" if truth.dtype.kind == "f" else "the least probable labels"
+    job.echo(f"debug: held-out images, {first} first: {display_path(worst_sheet)}")

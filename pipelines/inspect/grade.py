@@ -1,4 +1,4 @@
-"""Score the newest submission against the private solution of a local competition, and count this use of it."""
+"""Score the submission of the current parameters against the private solution of a local competition, and count this use of it."""
 
 import json
 from dataclasses import asdict

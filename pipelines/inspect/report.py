@@ -48,6 +48,7 @@ from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
+from pipelines.execution.selection import not_on_kaggle
 from pipelines.terminal.job import Job, image_cache, track
 from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.versions import git_commit
@@ -211,10 +212,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current, has_test
         ),
         submissions.leaderboard_section(
-            results.submitted,
+            ledger.with_local_grades(results.submitted, job.path("grades.json")),
             params.kaggle.public_share,
             has_test,
             blend.result["submission"] if blend is not None else "",
+            submissions.NO_SCORE if prepared.competition.slug else not_on_kaggle(job),
         ),
         costs.costs_section(job.workspace, results.stages),
         provenance_section(job, blend),

@@ -43,7 +43,7 @@ from competition.report.caveats import (
 )
 from competition.report.repeated_choices import choices_lines
 from competition.report.scores_json import scores_of
-from competition.report.stored_blends import blend_text, blends_of, stored_labels
+from competition.report.stored_blends import blend_of, blend_text, blends_of, stored_labels
 from competition.report.terminal import (
     SUMMARY_COLUMNS,
     Scores,
@@ -129,6 +129,10 @@ def run(job: Job) -> None:
         job.echo(f"submission: {display_path(submission)}{shared}")
     else:
         job.echo("blend: no submission is written, because there are no test images")
+    recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
+    others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
+    if others and (other := blend_of(job.path("blends"), others[-1])) is not None:
+        job.echo(f"another blend: `make compare-blends A={other.name} B={Path(scores['file']).stem}` compares them")
 
 
 def conclusion(scores: Scores) -> str:

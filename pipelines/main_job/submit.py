@@ -1,4 +1,4 @@
-"""Check the newest submission against the sample, submit it once and wait for its score."""
+"""Check the submission of the current parameters against the sample, submit it once and wait for its score."""
 
 import hashlib
 from pathlib import Path
@@ -8,11 +8,9 @@ from competition.files.locks import InUse, exclusive
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
-from competition.prepare.adapter_types import SOLUTION
-from competition.report.terminal import baseline_text, with_error
+from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending, submission_csv
-from competition.submission.grading import WITHOUT_SOLUTION
-from pipelines.execution.selection import require_test_images, submission_of
+from pipelines.execution.selection import expected_score, not_on_kaggle, require_test_images, submission_of
 from pipelines.terminal.job import Job, kaggle_client
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -40,9 +38,7 @@ def run(job: Job) -> None:
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
-        has_solution = job.path("raw", SOLUTION).exists()
-        way = "`make grade` scores it against its private solution" if has_solution else WITHOUT_SOLUTION
-        job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")
+        job.echo(f"submit: nothing was sent: {not_on_kaggle(job)}")
         return
     slug = competition_slug(prepared.competition.slug)
     source: Path | submit.KernelSubmission
@@ -73,18 +69,6 @@ def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
             "that one; `make kernel` makes another after a change"
         )
     return output
-
-
-def expected_score(entry: ledger.Entry) -> str:
-    partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
-    if entry.honest_score is None:
-        return f"no honest score is known{partial}"
-    if entry.standard_error is None:
-        score = f"{entry.honest_score:.4f}"
-    else:
-        score = with_error(entry.honest_score, entry.standard_error, entry.metric)
-    kind = "DOUBTED" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
-    return f"{kind} {entry.metric} {score}{partial}"
 
 
 def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | submit.KernelSubmission) -> None:

@@ -56,7 +56,9 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "adopt": Verb("Write a run or a trial into the parameter file.", ("run", "trial"), next="train"),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
         "report": Verb("Write report.html.", (*BUDGET, "watch")),
-        "list-blends": Verb("Compare all blends and views by honest score.", ("allow_partial",)),
+        "list-blends": Verb(
+            "Compare the blend methods and views of the current parameters by honest score.", ("allow_partial",)
+        ),
         "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
         "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
         "bench": Verb("Measure images per second.", SELECTION),

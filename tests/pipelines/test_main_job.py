@@ -115,6 +115,9 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     assert "1 was found: `make train MEMBER=wide" in error and "trains the other folds of wide" in error
     shutil.rmtree(workspace.fold("wide", 0))
     assert "wide: no fold model has predicted, so it takes no part" in workspace.here("blend", allow_partial=True)
+    shutil.rmtree(workspace.fold("slim", 0))
+    words = "member slim lacks fold 0 (not trained); wide lacks 3 folds; `make train` trains them all"
+    assert words in workspace.refused_here("predict")
 
 
 def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what_differs(workspace: Workspace) -> None:
@@ -123,10 +126,18 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
     (slim,) = set(workspace.submissions.glob("*.csv")) - {both}
     output = workspace.here("grade")
     assert f"grade: {both.name}: public" in output
+    score = workspace.ledger()[1]["honest_score"]
+    assert re.search(
+        rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) is newer than {both.name}; `", output, re.M
+    )
+    assert "nothing was sent: small is not on Kaggle" in workspace.here("submit")
+    unknown = f"no submission of small in .* begins with ffff; there are {both.stem}, {slim.stem}"
+    assert re.search(unknown, workspace.refused_here("grade", file="ffff"))
     workspace.here("blend")  # confirmed again, which makes it no later
     for options in ({"sets": sets}, {"file": slim.name}):  # both name whose blend it is
         output = workspace.here("grade", **options)
         assert f"grade: {slim.name}: public" in output and "current parameters" not in output
+        assert "newer" not in output
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.here("report", sets=named)
         assert f"submission {file.name}" in workspace.page

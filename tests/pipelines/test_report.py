@@ -151,6 +151,9 @@ def test_test_rows_have_the_views_of_the_chain(workspace: Workspace) -> None:
     assert words in workspace.refused_here("blend", force=True)
 
 
+COUNTS = r"(\d+) rows? changed: (\d+) corrected, (\d+) corrupted, (\d+) wrong before and after"
+
+
 def test_blends_are_compared_on_rows_that_chose_nothing_in_either(workspace: Workspace) -> None:
     (first,) = (file.stem for file in workspace.submissions.glob("*.csv"))
     output = workspace.here("blend", sets="policy.method=mean")
@@ -163,6 +166,9 @@ def test_blends_are_compared_on_rows_that_chose_nothing_in_either(workspace: Wor
     table.assign(scored=(np.arange(len(table)) >= 150).astype(int)).to_csv(honest_oof_file, index=False)
     comparison = workspace.here("compare_blends", a=first, b=second)
     assert "on 300 out-of-fold rows" in comparison
+    counts = [int(n) for n in re.search(COUNTS, comparison).groups()]
+    assert counts[0] == sum(counts[1:]) > 0
+    assert f"`make compare-blends A={first} B={second}` compares them" in output
 
 
 def test_the_doubts_of_a_blend_do_not_stand_for_another_one_with_the_same_submission(workspace: Workspace) -> None:

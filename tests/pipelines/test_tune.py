@@ -14,6 +14,7 @@ from stages import FEWER_DIGITS, Workspace, new_workspace
 
 from competition.config.search_space import own_values
 from competition.files.manifest import read_manifest
+from competition.report.tuning import tuning_section
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import member_with_tuned_values, used_study
 from pipelines.execution.equal_runs import equal_runs
@@ -45,6 +46,8 @@ def test_every_trial_is_one_line_and_the_end_says_what_training_uses(tuned) -> N
     assert best["trials"] == 4 and best["folds"] == [0, 1]
     assert best["own_values"] == {"learning_rate": 0.004, "batch": 32}
     assert "tune slim: current" in workspace.here("tune", sets=SETS)
+    (text,) = tuning_section(workspace.job(SETS).workspace).blocks
+    assert f"The best trial has macro_f1 {best['score']:.4f}, optimistic" in text.lines[0]
     # A person may name another member than tune.members; two folds leave nothing for an honest score.
     assert members_to_tune(workspace.job(SETS, member="wide")) == ["wide"]
     student = workspace.here("tune", sets=f"{SETS} members.wide.teacher=[slim]", member="wide")

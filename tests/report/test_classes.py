@@ -9,10 +9,12 @@ import pytest
 from builders import competition
 from sklearn.metrics import f1_score, precision_score, recall_score
 
+from competition.ensemble.metrics import metric_named
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows, class_scores, classes_section, rare_note
 from competition.report.labels_and_values import glance_blocks, label_charts
 from competition.report.members import TrainedFold, scores_table
+from competition.report.next_steps import training_steps
 from competition.report.terminal import with_error
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
@@ -92,6 +94,19 @@ TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0
 def models(scores: dict[int, float]) -> list[TrainedFold]:
     history = pd.DataFrame({"epoch": [1], "loss": 1.0, "learning_rate": 0.1, "held_out": 0.8, "held_out_loss": 0.8})
     return [TrainedFold(fold, score, history) for fold, score in scores.items()]
+
+
+def test_a_member_that_still_gains_is_trained_longer_by_its_own_key_and_no_other_member_is() -> None:
+    rising = np.array([0.5, 0.7, 0.8, 0.85])
+    histories = [
+        pd.DataFrame({"epoch": [1, 2, 3, 4], "held_out": rising * share, "held_out_loss": 1 - rising})
+        for share in (1.0, 0.99, 1.01)
+    ]
+    folds = [TrainedFold(fold, 0.85, history) for fold, history in enumerate(histories)]
+    steps = training_steps({"cnn": folds, "small seed 1": folds}, metric_named("macro_f1"))
+    assert [step.command for step in steps] == [
+        f'make train predict SET="members.{name}.train.epochs=6"' for name in ("cnn", "small")
+    ]
 
 
 def test_a_mean_over_folds_that_took_part_in_tuning_is_marked() -> None:

@@ -90,6 +90,16 @@ def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     assert "2 submissions with a public score; 1 outside" in section.blocks[0].lines[0]
 
 
+def test_scores_of_make_grade_are_shown_and_without_any_score_what_can_be_done_is(tmp_path: Path) -> None:
+    grades, rows = tmp_path / "grades.json", [row("a", 0.90, expected=EXPECTED), row("b", 0.91)]
+    text, table = leaderboard_section(rows, 0.3, True, unscored="x is not on Kaggle").blocks
+    assert text.lines == ["x is not on Kaggle"] and {cells[3] for cells in table.rows} == {"–"}
+    grades.write_text(json.dumps({"a.csv": {ENTRY.metric: {"public": 0.905, "private": 0.8}}}))
+    text, table = leaderboard_section(ledger.with_local_grades(rows, grades), 0.3, True).blocks
+    assert "1 submission with a public score; 0 outside" in text.lines[0]
+    assert {cells[0]: cells[3] for cells in table.rows} == {"a.csv": "0.90500 (make grade)", "b.csv": "–"}
+
+
 def test_the_table_names_the_rows_of_each_score_and_what_does_not_compare_with_them() -> None:
     elsewhere = [row("a", 0.91, **HALF), row("c", 0.97, **HALF), row("d", 0.92, **HALF)]
     doubted, other_metric = row("e", 1.0, is_doubted=True), row("f", 0.99, metric="accuracy")
