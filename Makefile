@@ -88,7 +88,7 @@ export: $(BIN)/.ready-onnx ## export the blend as SavedModel and ONNX (MEMBER=cn
 serve: $(BIN)/.ready-serve ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
 	@$(call SERVER,serve)
 
-predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file, without a server (FOLDER=photos OUT=predictions.csv MEMBER=cnn)
+predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file, without a server (FOLDER=new_photos OUT=predictions.csv MEMBER=cnn)
 	@$(call GOLDFOLD,predict-folder)
 
 ##@ Single stages
@@ -254,7 +254,7 @@ help: ## the usual verbs
 	  train 'train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; HOURS=0.5: what is worth the time)' \
 	  predict 'predict under every view, blend, write the submission' grade 'score it against the private solution of a local competition' \
 	  report 'all results on one page' submit 'submit once, wait for the score' tune 'search hyperparameters' runs 'list what was trained' \
-	  kernel "train on Kaggle's TPU" predict-folder 'predict new images into a CSV file (FOLDER=photos OUT=predictions.csv)' \
+	  kernel "train on Kaggle's TPU" predict-folder 'predict new images into a CSV file (FOLDER=new_photos OUT=predictions.csv)' \
 	  'export serve' 'the result as ONNX or SavedModel, and a page to drop photos on' help-all 'every verb and variable' | $(call FIT,18)
 	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n' | $(call FIT,2)
 
@@ -272,7 +272,7 @@ help-all: ## this page
 	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax' 'preflight: the backend' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
-	  'FOLDER=photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
+	  'FOLDER=new_photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
 	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'ONLY=memory TORCH=python' 'benchmarks: one of them; a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
 	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin' | $(call FIT,31)

@@ -88,3 +88,14 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     if 0 < len(containing) <= MAX_SUGGESTED:
         return f"; did you mean {' or '.join(map(repr, containing))}?"
     return f"; known are {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else ""
+
+
+def similar_name_beside(path: Path, suffix: str = "/") -> str:
+    """Return "; did you mean '/data/photos'?" for the most similar name of a folder beside `path`, else "".
+
+    suffix: of files that are named as well.
+    """
+    folder = path.parent
+    names = [one.name for one in folder.iterdir() if one.is_dir() or one.suffix == suffix] if folder.is_dir() else []
+    similar = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{folder / similar[0]}'?" if similar else ""

@@ -60,9 +60,11 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
         keys = ("members", keys[1], "predictions", *keys[2:])
     if problem == MISSING and keys[0] == "members" and len(keys) == 3:
         members: Tree = next((tree["members"] for tree in files.values() if isinstance(tree.get("members"), dict)), {})
-        problem += "; a new member needs architecture, image_size, alpha and weights" + did_you_mean(
-            str(keys[1]), members
-        )
+        # Without PARAMS= the project's own file is read, whose members are not those of the user's file.
+        is_default = path.name == "params.yaml" and path.parts[-2:] != BUDGET_FILE.parts
+        is_default = is_default and any(one.path[:2] == keys[:2] for one in overrides)
+        problem += "; a new member needs architecture, image_size, alpha and weights"
+        problem += " (params.yaml is read: is PARAMS= missing?)" * is_default + did_you_mean(str(keys[1]), members)
     elif problem == MISSING and keys[0] != "members":
         problem += "; state it, or let the file begin with `extends:` and the path of the project's params.yaml, which has every key"
     place = locate(path, keys, overrides)

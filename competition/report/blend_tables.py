@@ -83,7 +83,7 @@ def worth_tables(scores: Scores) -> list[Table]:
         others = [f"{agreed:.3f}" for agreed in diversity["agreement"][n]]
         worth = diversity["worth"][n]
         alone = f"{metric.display(diversity['score'][n]):.4f}"
-        rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
+        rows.append([name, alone, "–" if worth is None else f"{worth:+z.4f}", *others])
     note = (
         "Worth is what the blend loses without the member. Alone and worth are of the rows that everything was chosen on, so both are "
         "optimistic; if the honest score is higher all the same, that is chance. Under each name: "

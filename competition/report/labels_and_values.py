@@ -189,7 +189,8 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
             c = score.number
             actual, decided = (one[:, c] if kind == "multi" else one == c for one in (labels, predicted))
             wrong = np.flatnonzero(actual != decided)
-            surest = wrong[np.argsort(-np.abs(scores[wrong, c] - actual[wrong]), kind="stable")][:OF_GROUP]
+            surest = wrong[np.argsort(-np.abs(scores[wrong, c] - actual[wrong]), kind="stable")]
+            surest = surest[~np.isin(surest, [n for _, shown_rows in groups for n in shown_rows])][:OF_GROUP]
             missed = int(actual[wrong].sum())
             title = f"{names[c]}: F1 {score.f1:.2f}; {missed:,} of {counted(score.rows, 'row')} missed, "
             groups.append((title + f"{counted(len(wrong) - missed, 'other')} taken for it", surest))

@@ -119,7 +119,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
         if not is_single or single["score"] != scores["honest"]:
             points.append(Point(name, single["score"], single["standard_error"], is_honest, note))
     if not is_single:
-        for name, key in (("equal weights", "equal"), ("best on the other folds", "best")):
+        for name, key in (("equal weights", "equal"), ("best member", "best")):
             points.append(Point(name, scores[key]["score"], scores[key]["standard_error"], is_honest, "baseline"))
     if not is_single or scores["chosen_on"] != scores["honest"]:
         points.append(Point("blend, rows that chose it", scores["chosen_on"], None, False, "optimistic"))

@@ -128,7 +128,9 @@ def run(job: Job) -> None:
         shared = f", the same file of {len(alike)} blends: {', '.join(alike)}" if len(alike) > 1 else ""
         job.echo(f"submission: {display_path(submission)}{shared}")
     else:
-        job.echo("blend: no submission is written, because there are no test images")
+        job.echo(
+            "blend: no submission is written, because there are no test images; `make predict-folder FOLDER=new_photos` predicts others"
+        )
     recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
     others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
     if others and (other := blend_of(job.path("blends"), others[-1])) is not None:

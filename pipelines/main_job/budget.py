@@ -74,7 +74,7 @@ def run(job: Job) -> None:
     search = Search(job, clock, start_device(job), tuple(views)[:MOST_VIEWS])
     if job.options.cluster:
         search.machines = machines_of_cluster(job, search.device)
-    job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
+    job.echo(f"budget: {clock.seconds:,.0f} s, prediction and blend included")
     networks = with_weights(search, offered)
     cheapest = min(networks, key=lambda one: (one.cost is None, one.cost or 0.0), default=None)
     if cheapest is None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from rich import filesize
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, similar_name_beside
 from competition.config.faults import fault_point
 from competition.config.params import HUB
+from competition.config.params_file import locate
 from competition.kaggle import download
-from competition.prepare.adapter_types import Settings, settings_of
+from competition.prepare.adapter_types import SAMPLE, Settings, settings_of
 from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
@@ -25,7 +26,7 @@ def run(job: Job) -> None:
     """params -> raw/, raw.json"""
     require_named_files(job)
     settings = settings_of(job.params)
-    depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
+    depends = {"competition": settings.of_raw_files(), "source": source_digest(job, settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
@@ -69,7 +70,10 @@ def download_all(job: Job, settings: Settings) -> Computed:
     # Path.rglob takes five times as long, which counts with 100,000 small files.
     files = sorted(Path(folder, name) for folder, _, names in os.walk(raw) for name in names)
     size = sum(file.stat().st_size for file in files)
-    job.echo(f"download: {counted(len(files), 'file')}, {filesize.decimal(size)} in {display_path(raw)}")
+    # An adapter may have written it in place of the source, which then has one file less.
+    samples = [file for file in files if file == raw / SAMPLE]
+    count = f"{counted(len(files) - len(samples), 'file')}{' and ' * bool(samples)}{SAMPLE * bool(samples)}"
+    job.echo(f"download: {count}, {filesize.decimal(size)} in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(size / 1e6, 1)}
 
 
@@ -85,12 +89,14 @@ def attached_input(job: Job, settings: Settings) -> str:
     return folders[0] if folders else ""
 
 
-def source_digest(source: str) -> str:
+def source_digest(job: Job, source: str) -> str:
     """Digest of names, sizes and modification times: detects changes of a local source without reading it."""
     if not source:
         return ""
     path = Path(os.path.expanduser(source))
     if not path.exists():
-        raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
+        place = locate(job.options.params, ("competition", "source"), job.workspace.overrides)
+        similar = similar_name_beside(path, ".zip")
+        raise UserError(f"{place}: {source} was not found; expected a zip file or a directory{similar}")
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])

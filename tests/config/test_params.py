@@ -247,7 +247,13 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
     assert lacking.startswith(
         "SET members.smal.architecture: missing; a new member needs architecture, image_size, alpha and weights"
     )
-    assert lacking.endswith("did you mean 'small'?")
+    assert lacking.endswith("(params.yaml is read: is PARAMS= missing?); did you mean 'small'?")
+    for name in ("photos.yaml", "budget/params.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(TEXT)
+        with pytest.raises(UserError) as caught:
+            load_params(tmp_path / name, parse_overrides("members.smal.weights=none"))
+        assert "PARAMS=" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["null", "[1]", "{a: 1}"])

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -141,18 +141,39 @@ def test_every_image_has_a_line_and_the_prediction_of_the_blend_or_of_a_member(w
     workspace.do("predict-folder", "--folder", str(folder / "a"), "--out", str(out), "--member", "slim")
     table = pd.read_csv(out, **as_text)
     best = table[list(classes)].astype(float).to_numpy().argmax(1)
+    assert "accuracy" not in output  # a and b are no classes
     assert len(table) == 20 and table["label"].tolist() == [classes[number] for number in best]
+
+
+def test_folders_named_as_classes_are_scored_as_the_truth_by_the_metric_of_the_competition(finished, tmp_path) -> None:
+    prepared, folder = load_prepared(finished.work / "data"), tmp_path / "photos"
+    classes = prepared.competition.classes
+    for record in islice(chain.from_iterable(map(record_files.read_shard, prepared.records("train"))), 40):
+        place = folder / classes[record.label].upper() / f"{record.id}.png"
+        place.parent.mkdir(exist_ok=True, parents=True)
+        place.write_bytes(record.image)
+    predict = ("predict-folder", "--folder", str(folder), "--out", str(tmp_path / "out.csv"))
+    output = finished.do(*predict)
+    table = pd.read_csv(tmp_path / "out.csv", dtype=str)
+    actual = [name.partition("/")[0].casefold() for name in table["id"]]
+    share = np.mean([a == b.casefold() for a, b in zip(actual, table["label"])])
+    (line,) = [line for line in output.splitlines() if "accuracy" in line]
+    assert f"accuracy {share:.4f} ± 0." in line and "macro_f1 " in line and "no model has learned" in line
+    (folder / "unnamed.png").write_bytes(place.read_bytes())
+    assert "accuracy" not in finished.do(*predict)
 
 
 def test_wrong_folders_and_files_of_the_user_are_refused(finished: Workspace, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
+    Path("now").mkdir()
     Path("labels.csv").write_text("id,label\na.jpg,cat\n")
     Path("link.csv").symlink_to("labels.csv")
     os.mkfifo("pipe")
     for folder, out, message in (
         ("", "out.csv", "FOLDER= is not given; state a folder of images"),
         ("nowhere", "out.csv", "FOLDER=nowhere does not exist; expected a folder of images"),
+        ("nw", "out.csv", "FOLDER=nw does not exist; expected a folder of images; did you mean 'now'?"),
         ("empty", "out.csv", "no image was found"),
         (".", "photo.JPG", "OUT=photo.JPG: expected a CSV file, this is the name of an image"),
         (".", "labels.csv", "not written by predict-folder; choose another name"),

@@ -50,7 +50,8 @@ def cross_validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace
 
 def test_without_test_images_the_result_is_an_honest_score_and_later_commands_cope(cross_validated) -> None:
     workspace, output = cross_validated
-    assert "no submission is written, because there are no test images" in output and "expected on" not in output
+    assert "no submission is written, because there are no test images; `make predict-folder" in output
+    assert "download: 45 files and sample_submission.csv, " in output and "expected on" not in output
     assert not list(workspace.submissions.glob("*.csv"))
     scores = workspace.scores
     assert (scores["honest_rows"], scores["test_rows"], scores["leaderboard_band"]) == (45, 0, None)
@@ -71,6 +72,17 @@ def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_downloa
     (tmp_path / "photos" / "sample_submission.csv").write_text("id,label\nblue90,red\ngreen90,red\nred90,red\n")
     workspace.here("download", sets=sets)
     assert "the tables and the sample must have the same ids" in workspace.refused_here("prepare", sets)
+
+
+def test_a_source_that_does_not_exist_is_named_with_its_place_and_the_most_similar_name_beside_it(tmp_path) -> None:
+    workspace = photo_workspace(tmp_path)
+    for name in ("fotos", "words"):
+        (tmp_path / name).mkdir()
+    refused = workspace.refused_here("download")
+    assert re.search(r"\.yaml line \d+: competition\.source: \S+/photos was not found; expected a zip file", refused)
+    assert f"did you mean '{tmp_path}/fotos'?" in refused
+    refused = workspace.refused_here("download", f"competition.source={tmp_path}/zebras")
+    assert "SET competition.source: " in refused and "did you mean" not in refused
 
 
 def test_a_description_of_another_version_is_refused_with_the_command_that_rewrites_it(tmp_path) -> None:

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from competition.prepare import label_issues, leaks, series, shift
 from competition.prepare.series import image_descriptors
+from competition.report.caveats import series_line
 
 
 def table(rows):
@@ -100,6 +101,21 @@ def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
     assert series.find_series(index_of([0] * 42, groups), descriptors)["id"].tolist() == ["i0001", "i0041"]
     groups[2] = 1  # a duplicate by its hash, although its descriptor differs
     assert series.find_series(index_of([0] * 42, groups), descriptors)["id"].tolist() == ["i0001", "i0002", "i0041"]
+
+
+def test_series_that_chance_may_have_joined_are_called_weak_evidence_and_have_one_number_in_table_and_sheet():
+    index = index_of([0] * 40).assign(fold=np.arange(40) % 2)
+    for apart, is_weak in ((0.2, False), (0.6, True)):
+        members = pd.DataFrame({"series": [7, 7, 3, 3], "id": index["id"][[7, 9, 3, 4]], "label": 0, "nearest": "x"})
+        members["distance"] = [apart, apart, 0.6, 0.6]
+        assert series.may_be_chance(members, 40) == is_weak
+        assert not series.may_be_chance(members, 39)  # so many are not joined by chance
+        (line,) = series_line(index, members, "hash")
+        assert ("weak evidence" in line) == ("before you join any" in line) == is_weak
+    captions = series.sheet_tiles(members, index)
+    assert {row_id: text.splitlines()[0] for row_id, text in captions.items()} == {
+        row_id: f"series {number}" for row_id, number in zip(members["id"], members["series"])
+    }
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 40])

@@ -65,6 +65,7 @@ def test_series_across_folds_and_unlike_test_photos_are_reported_with_a_contact_
     assert read_manifest(tmp_path / "data" / "manifest.json").files.keys() >= {"shift.csv", "shift.json"}
     (line,) = [line for line in lines if "may be series" in line]
     assert f"look at the contact sheet {tmp_path}/data/series.png" in line and "set prepare.group_by=embedding" in line
+    assert "weak evidence" not in line
     assert (tmp_path / "data" / "series.png").is_file()
     assert folds_per_object(tmp_path).max() > 1
     by_hash = (tmp_path / "data" / "index.csv").read_bytes()

@@ -73,6 +73,14 @@ def test_several_labels_have_the_threshold_of_their_highest_f1_and_pictures_of_t
         assert decided[row, 3] and tile.lines[0].startswith("✕") and "nowhere" in tile.lines[0]
 
 
+def test_the_pictures_of_the_worst_classes_show_each_row_once() -> None:
+    targets, decided = np.repeat([0, 1, 2, 2], 10), np.r_[np.repeat([0, 1], 10), [0] * 3, [1] * 2, [2] * 15]
+    data = Prepared(Path(), competition(("a", "b", "c")), INDEX, "")
+    _, worst = glance_blocks(HonestRows(IDS, targets, decided, np.eye(3)[decided]), data, PIXELS)
+    shown = [tile.lines[-1] for _, tiles in worst.groups for tile in tiles]
+    assert sorted(shown) == [f"i{n}" for n in range(20, 25)]  # rows of c that are taken for a or b
+
+
 def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_and_the_largest_errors() -> None:
     truth = np.linspace(1, 40, 40)
     values = truth + np.where(np.arange(40) == 7, 25.0, 0.1)

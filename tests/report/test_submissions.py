@@ -155,9 +155,9 @@ def test_only_a_score_of_rows_that_took_no_part_is_drawn_and_quoted_as_honest() 
 def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> None:
     tables = {"agreement": [[1.0, 0.9], [0.9, 1.0]]}
     # Greater is better, so a loss is stored with its sign changed.
-    diversity = {"names": ["cnn", "small"], "score": [-0.25, -0.5], "worth": [0.1, None], **tables}
+    diversity = {"names": ["cnn", "small"], "score": [-0.25, -0.5], "worth": [0.1, -1e-9], **tables}
     (table,) = worth_tables(SCORES | {"metric": "log_loss", "diversity": diversity})
-    assert [cells[1:3] for cells in table.rows] == [["0.2500", "+0.1000"], ["0.5000", "–"]]
+    assert [cells[1:3] for cells in table.rows] == [["0.2500", "+0.1000"], ["0.5000", "+0.0000"]]
     assert "share of rows with the same most probable class" in table.note
     (table,) = worth_tables(SCORES | {"metric": "rmse", "diversity": diversity})
     assert "correlation of the values" in table.note
