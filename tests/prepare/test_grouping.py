@@ -93,6 +93,14 @@ def test_a_group_column_keeps_its_objects_in_one_fold_and_is_no_label_or_cannot_
         (" prepare.group_column=object prepare.folds=50", few),
         ("", "set both"),
         (" prepare.group_column=place", "train.csv has no column 'place'"),
+        (
+            " prepare.group_column=object competition.label_column=lable",
+            "no column 'lable', it has 'id', 'label', 'object'",
+        ),
+        (
+            " prepare.group_column=object competition.label_column=object",
+            "'object' besides prepare.group_column, it has",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             stage(f"prepare.group_by=column{change}")

@@ -79,6 +79,10 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     if group and group not in train:
         raise UserError(f"prepare.group_column: {name} has no column {group!r}, it has {first_few(train.columns)}")
     groups = list(train[group]) if group else [""] * len(train)
+    if (wanted := settings.label_column) and (wanted not in train or wanted == group):
+        besides = " besides prepare.group_column" if wanted == group else ""
+        found = f"it has {first_few(train.columns)}"
+        raise UserError(f"competition.label_column: {name} has no column {wanted!r}{besides}, {found}")
     train = train.drop(columns=group, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
@@ -158,10 +162,8 @@ def _find_labels(
     Raises UserError that asks for competition.label_column if it is not certain.
     """
     columns: list[str] = table.columns.tolist()
-    if wanted := settings.label_column:
-        if wanted not in columns:
-            raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(columns)}")
-        return [wanted]
+    if settings.label_column:
+        return [settings.label_column]
     if targets and all(column in columns for column in targets):
         return list(targets)
     others = [column for column in columns if column != id_column and column not in test]
