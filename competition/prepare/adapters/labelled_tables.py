@@ -29,6 +29,7 @@ from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
+NO_IMAGES_NOTE = "no image files: only predictions made elsewhere can be blended, and duplicates, series and shifted test rows are not noticed"
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
 
@@ -99,6 +100,8 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         notes.append(f"{column} {first_few(others)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
+    if not files.paths:
+        notes.append(NO_IMAGES_NOTE)
     table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
     target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
     files.find(train[id_column], "train", id_column)
