@@ -29,7 +29,7 @@ from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
-NO_IMAGES_NOTE = "no image files: only predictions made elsewhere can be blended, and duplicates, series and shifted test rows are not noticed"
+NO_IMAGES_NOTE = "no image files: only predictions made elsewhere can be blended; duplicates, series and shifted test rows are not noticed"
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
 
