@@ -176,6 +176,8 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if len(missing):
         names, others = ", ".join(missing[:3]), ids[~np.isin(ids, wanted)]
         remedy = f"there are other ids, first {', '.join(others[:3])}" if len(others) else "predict them again"
+        if np.isin([name.lstrip("0") or "0" for name in missing], others).all():
+            remedy += '; they are without the leading zeros: write ids as text (pandas: dtype={"id": str})'
         raise UserError(f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; {remedy}")
     return indices
 

@@ -231,7 +231,7 @@ class Row:
     id: str
     label: int  # label number (Competition.targets; the class number of a single label), -1 when unknown
     part: Part
-    shard: str  # file with the image, relative to the raw folder
+    shard: str  # file with the image, relative to the raw folder; "" = a row without an image
     place: int  # number of the record in that file; 0 if the file is the image itself
     data: bytes  # the encoded image
     group: str = ""  # rows of one group stay in one fold; "" = no group

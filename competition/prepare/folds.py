@@ -8,6 +8,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.prepare.duplicates import merged
+from competition.prepare.index import has_images
 from competition.prepare.targets import SINGLE, Targets
 
 
@@ -28,9 +29,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
     groups = pd.factorize(index["group"].to_numpy()[train])[0]
     count = int(groups.max(initial=-1)) + 1
     if count < folds:
-        different = counted(count, "different training image")
-        grouped = f"{counted(len(train), 'training image')} in {counted(count, 'group')} ({grouped_by})"
-        raise UserError(f"{grouped if grouped_by else different} cannot make {folds} folds; lower prepare.folds")
+        raise UserError(_too_few_groups(index.iloc[train], count, folds, grouped_by))
     if np.bincount(labels).max() < folds:
         raise UserError(f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()}")
     fold = np.full(len(index), -1)
@@ -40,6 +39,20 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
         for number, (_, held_out) in enumerate(splits):
             fold[train[held_out]] = number
     return fold
+
+
+def _too_few_groups(train: pd.DataFrame, groups: int, folds: int, grouped_by: str) -> str:
+    """Why so few groups cannot make the folds, and what to do."""
+    images, files = counted(len(train), "training image"), train["sha256"].nunique()
+    if files < folds and has_images(train) and len(train) >= folds:
+        copies = "the same picture" if files == 1 else f"copies of {files} pictures"
+        return (
+            f"the {images} are {copies}, and copies are never in different folds: replace them by the images of the rows (a table "
+            "without any image file does for predictions made elsewhere)"
+        )
+    found = f"{images} in {counted(groups, 'group')} ({grouped_by}; the same photos are one group, too)"
+    remedy = f"lower prepare.folds to {groups}, or group less" if groups > 1 else "more groups are needed, two or more"
+    return f"{found if grouped_by else counted(groups, 'different training image')} cannot make {folds} folds; {remedy}"
 
 
 def merge_equal_names(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:

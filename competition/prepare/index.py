@@ -1,6 +1,6 @@
 """The index: one row per image with label, location, digests and fold. Later stages join by its ids."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import islice
@@ -17,6 +17,7 @@ COLUMNS = {
     "id": str, "label": int, "part": str, "shard": str, "place": int, "width": int, "height": int, "bytes": int,
     "sha256": str, "phash": str, "problem": str, "group": int, "fold": int,
 }  # fmt: skip
+NO_IMAGE = "no image"  # the problem of rows that a table names without images
 THUMB = 16  # side of a thumbnail, pixels
 LOOK = 32  # side of the input of the perceptual hash, pixels
 CHUNK = 512  # images in memory at once
@@ -118,8 +119,8 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
 
     policy "error" raises UserError for unreadable labelled rows, "drop" removes them. Test rows are always usable.
     """
-    bad = index[index["problem"] != ""]
-    droppable = (index["problem"] != "") & (index["part"] != "test")
+    is_bad = ~index["problem"].isin(["", NO_IMAGE])
+    bad, droppable = index[is_bad], is_bad & (index["part"] != "test")
     if policy == "error" and droppable.any():
         examples = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
         raise UserError(
@@ -129,10 +130,26 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
     return index[~droppable].reset_index(drop=True), bad
 
 
+def has_images(index: pd.DataFrame) -> bool:
+    """False if the rows are known by a table alone."""
+    return not (index["problem"] == NO_IMAGE).any()
+
+
+def require_images(index: pd.DataFrame, members: Collection[str]) -> None:
+    """Raise UserError if the rows have no images and members shall be trained."""
+    if members and not has_images(index):
+        raise UserError(
+            f"no image file was found for the rows of the table, and {first_few(members)} would be trained on images: add the image files "
+            "to competition.source, or state `members` with predictions made elsewhere alone (docs/external_predictions.md)"
+        )
+
+
 def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
     problem, width, height = "", 0, 0
     look = np.full((LOOK, LOOK, 3), 128, np.uint8)
     try:
+        if not row.shard:
+            raise images.BadImage(NO_IMAGE)
         width, height = images.size_of(row.data)
         look = images.decode(row.data, LOOK, "squash")
     except images.BadImage as reason:

@@ -172,7 +172,7 @@ def shift_sentences(scores: Scores) -> list[str]:
     if not shift:
         return []
     if not shift["differs"]:
-        return [f"test rows look like training rows: {_auc(shift)}"]
+        return [_alike(shift)]
     weighted, rows = shift["weighted"], shift["test_rows"]
     return [
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
@@ -200,7 +200,7 @@ def caveats_section(
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object, among photos of one label."
     shift = caveats.shift
-    alike = [f"test rows look like training rows: {_auc(asdict(shift))}"] if shift is not None else []
+    alike = [_alike(asdict(shift))] if shift is not None else []
     # Lines of the terminal as sentences of the page.
     of_series, of_shift = (
         [f"{line[0].upper()}{line[1:].removesuffix('.')}." for line in lines]
@@ -221,6 +221,12 @@ def caveats_section(
     sources = "data/series.csv, series.png, shift.csv, shift.json, blend/scores.json"
     title = "Adversarial validation and series"
     return Section("caveats", title, f"{sources} · make download, make predict", blocks)
+
+
+def _alike(shift: Scores) -> str:
+    """That test rows do not differ from training rows, or differ only a little."""
+    words = "differ little from" if shift["low"] > 0.5 else "look like"
+    return f"test rows {words} training rows: {_auc(shift)}"
 
 
 def _auc(shift: Scores) -> str:

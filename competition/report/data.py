@@ -63,7 +63,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     names = {"duplicate photos": pairs, "photos with several labels": conflicts}
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, findings in names.items() if not len(findings)]
-    blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
+    blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent and prepared.has_images else []
     if len(leaks):
         bound = leak_sentence(prepared.index, leaks, competition.targets.kind)
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []

@@ -214,6 +214,7 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
         return None
     lines = [row_lines(rows, n, names, kind) for n in worst]
     tiles = row_tiles(prepared, rows.ids[worst], lines, pixels, MAX_SIZE)
-    note = f"{counted(len(tiles), 'row')} {WORST_NOTES[kind]}{f' {NO_PICTURES}' if pixels is None else ''}"
+    without = f" {NO_PICTURES}" if pixels is None and prepared.has_images else ""
+    note = f"{counted(len(tiles), 'row')} {WORST_NOTES[kind]}{without}"
     title = "Most confident errors" if kind == "single" else "Largest errors"
     return Section("errors", title, f"{SOURCE}; cache", [Sheet(tiles, note)])

@@ -28,12 +28,13 @@ class Workspace:
     def prepared(self) -> "Prepared":
         """The prepared data with the metric of the parameters.
 
-        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models, another
-        label column or target is another task.
+        Raises UserError if they are missing, if members would be trained on images that there are not, or if they were prepared with
+        other parameters: other folds have other fold models, another label column or target is another task.
         """
         if self.loaded is not None:
             return self.loaded
         from competition.prepare.adapter_types import changes_of_task, settings_of
+        from competition.prepare.index import require_images
         from competition.prepare.prepared import load_prepared
 
         manifest = self.require(self.folder / "data" / "manifest.json")
@@ -50,6 +51,7 @@ class Workspace:
                 f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again "
                 "(or repeat the SET that they were prepared with)"
             )
+        require_images(loaded.index, self.params.members)
         return loaded
 
     def with_params(self, params: Params) -> "Workspace":

@@ -206,11 +206,13 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
         classes.label_issues_section(job.work, prepared, blend),
-        pictures.samples_section(prepared, pixels, runs),
+        pictures.samples_section(prepared, pixels, runs) if prepared.has_images else None,
         data.data_section(prepared),
         caveats.caveats_section(
             prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current, has_test
-        ),
+        )
+        if prepared.has_images
+        else None,
         submissions.leaderboard_section(
             ledger.with_local_grades(results.submitted, job.path("grades.json")),
             params.kaggle.public_share,

@@ -23,6 +23,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.settings import chain_settings
 from competition.preflight.planning import duration
+from competition.prepare.index import require_images
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import training_parts
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
@@ -68,6 +69,7 @@ def run(job: Job) -> None:
     if hosts.are_expected():
         raise UserError("HOURS=: a budget needs one host, and several are expected; train without HOURS")
     offered = offered_networks(job.params)
+    require_images(job.prepared.index, [one.name for one in offered])
     views = dict.fromkeys(
         (IDENTITY, *job.params.predict.views)
     )  # identity first, because views are given up from the end

@@ -89,10 +89,12 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     shutil.rmtree(data / "records", ignore_errors=True)
     tiles = series.sheet_tiles(tables["series.csv"], table)
     image_bytes: dict[str, bytes] = {}
-    with Bar(len(table), "writing records", "images") as bar:
-        rows = collect_bytes(all_rows(job, settings, competition), tiles, image_bytes)
-        shard_bytes = params.shard_megabytes * 1_000_000
-        names = record_files.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
+    names: list[str] = []
+    if index.has_images(table):
+        with Bar(len(table), "writing records", "images") as bar:
+            rows = collect_bytes(all_rows(job, settings, competition), tiles, image_bytes)
+            shard_bytes = params.shard_megabytes * 1_000_000
+            names = record_files.write(rows, table, str(data / "records"), shard_bytes, bar.update_to)
     (data / "series.png").unlink(missing_ok=True)
     if tiles:
         pictures = [images.decode(image_bytes[row_id], TILE, params.fit) for row_id in tiles]
@@ -157,6 +159,7 @@ def build_index(
     rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
         table, thumbs = index.build(rows, competition.label_count, bar.update_to)
+    index.require_images(table, job.params.members)
     descriptors = pd.DataFrame(series.image_descriptors(thumbs), index=table["id"])
     if job.options.folds_from:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.folds_from))}")

@@ -11,6 +11,9 @@ from pipelines.terminal.output import display_path
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
+    if not job.prepared.has_images:
+        job.echo("resolve: no records to read, because the rows have no images")
+        return
     data = job.workspace.require(job.path("data", "manifest.json"))
     depends = {"data": data.digest, "device": job.params.device, "bucket": job.params.storage.bucket}
     depends["machine"] = storage.machine(os.environ, os.path.exists)

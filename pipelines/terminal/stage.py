@@ -96,6 +96,8 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     is_part = bool((options.member and verb != "tune") or options.fold)
     if (is_part and verb != "export") or options.join or not following:
         return ""
+    if following in ("train", "predict") and not params.members:  # all members were trained elsewhere
+        following = "blend"
     line = f"next: make {following}"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
         line += " or make submit"

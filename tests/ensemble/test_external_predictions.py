@@ -111,6 +111,16 @@ def test_a_regression_may_have_the_values_as_scikit_learn_gives_them(tmp_path):
     assert loaded.test.probs[:, 0, 0].tolist() == (values[:30] + 1).tolist()  # the mean over fold models
 
 
+def test_ids_that_lost_their_leading_zeros_are_told_to_be_written_as_text(tmp_path):
+    ids = np.array([f"{n:05}" for n in [0, *range(9_991, 10_030)]])
+    rows, test = OurRows(CLASSES, ids, TEST, np.zeros(40, int), ""), [csv(tmp_path / "t.csv", TEST, probs(30, 1))]
+    message = "10 of 40 ids have no prediction, first 00000, 09991, .*first 0, 9991, .*without the leading zeros: write ids as text"
+    with pytest.raises(UserError, match=message):
+        load_external(csv(tmp_path / "o.csv", ids.astype(int), probs(40, 1)), test, rows, "")
+    with pytest.raises(UserError, match=r"first 00000, 09991, 09992; there are other ids, first x$"):
+        load_external(csv(tmp_path / "o.csv", [*ids[10:], "x"], probs(31, 1)), test, rows, "")
+
+
 def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_path):
     file, none = tmp_path / "t.csv", np.zeros(0, str)
     rows = OurRows(["cat", "dog"], np.array(["NA", "007"]), none, np.zeros(2, int), "")

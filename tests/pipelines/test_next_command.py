@@ -7,7 +7,7 @@ import pytest
 from builders import ROOT, params
 from make_calls import stages_of
 
-from competition.config.params_file import BUDGET_FILE
+from competition.config.params_file import BUDGET_FILE, load_params
 from pipelines.terminal.cli import main
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
@@ -42,6 +42,15 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
     assert line("train", given="train.epochs=3") == 'next: goldfold predict --set "train.epochs=3"'
     assert line("export", member="small", fold="0") == "next: goldfold serve --member small --fold 0"
     assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()
+
+
+def test_with_members_trained_elsewhere_alone_the_next_command_is_blend(tmp_path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        f"extends: {ROOT}/params.yaml\ntune: {{members: []}}\nmembers: {{own: {{predictions: {{oof: o.csv, test: t.csv}}}}}}\n"
+    )
+    own = load_params(tmp_path / "own.yaml")
+    for verb in ("prepare", "train"):
+        assert next_line(verb, VERBS[verb].next, own, Options(), tmp_path) == "next: make blend"
 
 
 def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated() -> None:

@@ -11,7 +11,9 @@ from competition.prepare.targets import Targets
 def table(labels, groups=None):
     rows = np.arange(len(labels))
     ids, groups = [f"i{n:05}" for n in rows], rows if groups is None else groups
-    return pd.DataFrame({"id": ids, "label": labels, "part": "train", "group": groups, "fold": -1})
+    return pd.DataFrame(
+        {"id": ids, "label": labels, "part": "train", "group": groups, "fold": -1, "sha256": groups, "problem": ""}
+    )
 
 
 def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
@@ -53,7 +55,16 @@ def test_a_class_with_too_few_rows_is_spread_over_as_many_folds_as_possible_and_
 
 @pytest.mark.parametrize(
     ("labels", "groups", "message"),
-    [([0, 0, 0, 0], [0, 0, 0, 0], "1 different training image cannot make 3"), ([0, 0, 1, 1], None, "no class has 3")],
+    [
+        (
+            [0, 0, 0, 0],
+            [0, 0, 0, 0],
+            "the 4 training images are the same picture, and copies are never in different folds",
+        ),
+        ([0, 0, 0, 0], [0, 0, 1, 1], "the 4 training images are copies of 2 pictures"),
+        ([0, 0], None, "2 different training images cannot make 3 folds; lower prepare.folds to 2"),
+        ([0, 0, 1, 1], None, "no class has 3"),
+    ],
 )
 def test_too_few_rows_for_the_folds_are_an_error(labels, groups, message):
     with pytest.raises(UserError, match=message):

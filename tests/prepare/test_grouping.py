@@ -89,11 +89,21 @@ def test_a_group_column_keeps_its_objects_in_one_fold_and_is_no_label_or_cannot_
     stage("prepare.group_by=column prepare.group_column=object competition.label_column=")
     assert folds_per_object(tmp_path).max() == 1
     assert len(load(tmp_path / "data" / "index.csv")["label"].unique()) == CLASSES + 1  # and -1 of the test rows
-    few = r"\d+ training images in 34 groups \(prepare.group_by: column object\) cannot make 50 folds"
+    few = (
+        r"\d+ training images in 34 groups \(prepare.group_by: column object; the same photos .*\) cannot make 50 folds"
+    )
     for change, message in (
         (" prepare.group_column=object prepare.folds=50", few),
         ("", "set both"),
         (" prepare.group_column=place", "train.csv has no column 'place'"),
+        (
+            " prepare.group_column=object competition.label_column=lable",
+            "no column 'lable', it has 'id', 'label', 'object'",
+        ),
+        (
+            " prepare.group_column=object competition.label_column=object",
+            "'object' besides prepare.group_column, it has",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             stage(f"prepare.group_by=column{change}")

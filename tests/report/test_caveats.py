@@ -7,7 +7,7 @@ import pytest
 from competition.ensemble.metrics import metric_named
 from competition.prepare.prepared import Caveats
 from competition.prepare.shift import Shift
-from competition.report.caveats import accuracy, caveats_section, series_and_shift_effects
+from competition.report.caveats import accuracy, caveats_section, series_and_shift_effects, shift_sentences
 from competition.report.overview import score_figures
 from competition.report.page import Text
 from competition.workspace.ensemble_inputs import EnsembleInputs
@@ -87,3 +87,10 @@ def test_terminal_and_report_show_the_interval_only_if_test_rows_look_like_train
         texts = [block for block in section.blocks if isinstance(block, Text)]
         assert [text.warning for text in texts[:2]] == [True, shift is OTHER]
         assert "40 of 200 training photos may be series of 10 objects" in texts[0].lines[0]
+    for shift, words in (
+        (ALIKE, "test rows look like"),
+        (replace(ALIKE, auc=0.53, low=0.51), "test rows differ little from"),
+    ):
+        (line,) = shift_sentences(scores_of(shift))
+        section = caveats_section(tmp_path, Caveats({}, {}, shift), train, {})
+        assert line.startswith(words) and any(words.capitalize() in text for text in section.blocks[1].lines)

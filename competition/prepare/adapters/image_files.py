@@ -69,11 +69,15 @@ class ImageFiles:
         self._folded = {name.casefold() for name in self._by_name}
 
     def find(self, ids: Iterable[str], part: str, id_column: str) -> dict[str, str]:
-        """Return id -> relative path. If train and test use the same names, the folder named after the part is used.
+        """Return id -> relative path, "" if there is no image file at all.
+
+        If train and test use the same names, the folder named after the part is used.
 
         id_column: of the table, for the message.
         Raises UserError with the count and the first ids if images are missing or an id matches several files.
         """
+        if not self.paths:  # for predictions made elsewhere; a member that is trained here needs images (`Prepared`)
+            return dict.fromkeys(ids, "")
         path_of: dict[str, str] = {}
         missing: list[str] = []
         ambiguous: list[str] = []
@@ -133,7 +137,7 @@ class ImageFiles:
         path_of = self.find(ids, part, id_column)
         for row_id, label in zip(ids, labels, strict=True):
             path = path_of[row_id]
-            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes())
+            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes() if path else b"")
 
 
 def _in_part(path: str, part: str) -> bool:

@@ -30,6 +30,7 @@ from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
+NO_IMAGES_NOTE = "no image files: only predictions made elsewhere can be blended; duplicates, series and shifted test rows are not noticed"
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
 
@@ -80,6 +81,10 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     if group and group not in train:
         raise UserError(f"prepare.group_column: {name} has no column {group!r}, it has {first_few(train.columns)}")
     groups = list(train[group]) if group else [""] * len(train)
+    if (wanted := settings.label_column) and (wanted not in train or wanted == group):
+        besides = " besides prepare.group_column" if wanted == group else ""
+        found = f"it has {first_few(train.columns)}"
+        raise UserError(f"competition.label_column: {name} has no column {wanted!r}{besides}, {found}")
     train = train.drop(columns=group, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
@@ -96,6 +101,8 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         notes.append(f"{column} {first_few(others)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
+    if not files.paths:
+        notes.append(NO_IMAGES_NOTE)
     table = LabelTable(name, train, id_column, label_columns, sample_columns, class_names)
     target = detect_target(train, label_columns, table.known_classes, settings.target, settings.metric)
     train_paths = files.find(train[id_column], "train", id_column)
@@ -162,10 +169,8 @@ def _find_labels(
     Raises UserError that asks for competition.label_column if it is not certain.
     """
     columns: list[str] = table.columns.tolist()
-    if wanted := settings.label_column:
-        if wanted not in columns:
-            raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(columns)}")
-        return [wanted]
+    if settings.label_column:
+        return [settings.label_column]
     if targets and all(column in columns for column in targets):
         return list(targets)
     others = [column for column in columns if column != id_column and column not in test]
