@@ -20,6 +20,7 @@ from competition.config.errors import UserError
 from competition.config.params import Decision as DecisionParams
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, count_labels, label_counts_of_samples
 from competition.ensemble.mixing import FLOOR, floored_logs
+from competition.ensemble.predictions import chunks
 
 RULES = ("argmax", "prior", "thresholds")
 TAUS = np.linspace(0.0, 1.5, 31)
@@ -111,19 +112,21 @@ def _prior_correction(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> 
     s the exponent is m * max(0, 1 - s^2 / m^2) (James and Stein 1961, positive part): near m where the rows agree, 0 where they do not.
     """
     count, classes = probs.shape
-    log_probs = floored_logs(probs)
     # A class without rows counts as one of one row.
     rarities = -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / count)
-    low, high = ((log_probs + tau * rarities).argmax(1) for tau in TAUS[[0, -1]])
-    # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
-    varies = low != high
+    low, varies, varying = probs.argmax(1), np.zeros(count, bool), []
+    for part in chunks(count, classes):
+        log_probs = floored_logs(probs[part])
+        # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
+        varies[part] = (log_probs + TAUS[-1] * rarities).argmax(1) != low[part]
+        varying.append(log_probs[varies[part]])
     rng = np.random.default_rng(0)
     drawn = np.stack([np.bincount(rng.integers(0, count, count), minlength=count) for _ in range(SAMPLES)])
     same = label_counts_of_samples(labels[~varies], low[~varies], drawn[:, ~varies], classes)
-    log_probs, labels, drawn = log_probs[varies], labels[varies], drawn[:, varies]
+    labels, drawn = labels[varies], drawn[:, varies]
     scores = []
     for tau in TAUS:
-        predicted = (log_probs + tau * rarities).argmax(1)
+        predicted = np.concatenate([(log_probs + tau * rarities).argmax(1) for log_probs in varying])
         scores.append(metric.evaluate_counts(same + label_counts_of_samples(labels, predicted, drawn, classes)))
     best = TAUS[np.argmax(scores, axis=0)]  # of each sample
     mean, variance = best.mean(), best.var()

@@ -5,7 +5,9 @@ Files are .npz without pickle.
 """
 
 import mmap
+import shutil
 import struct
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,7 @@ from competition.files.manifest import atomic_write
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
 CHUNK_ENTRIES = 2_000_000  # entries (rows x classes) of one of `chunks`
+MAPPED_BYTES = 1 << 28  # of a member's probabilities: from here on a blend reads them from a file
 LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
 IDENTITY = "identity"  # the view of the untransformed image, the only one of external predictions
 # How our models' predictions are stored: float16 where rows sum to 1; float32 for values of any size, and because float16
@@ -154,6 +157,32 @@ def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False)
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.probs for p in parts])
+    return replace(parts[0], ids=ids, probs=probs)
+
+
+def in_order_of(ids: np.ndarray, parts: Sequence[ViewPredictions], folder: Path) -> ViewPredictions:
+    """The rows of `parts`, which are different rows under the same views, in the order of `ids`.  Raises UserError for missing ids.
+
+    From MAPPED_BYTES on the probabilities lie in a file without a name in `folder`, which goes with the process, if the disk has
+    room for it: so the predictions of many members need not fit into memory.
+    """
+    order = positions(np.concatenate([part.ids for part in parts]), ids)
+    shape, dtype = (len(ids), *parts[0].probs.shape[1:]), parts[0].probs.dtype
+    size = int(np.prod(shape)) * dtype.itemsize
+    if (
+        size < MAPPED_BYTES or shutil.disk_usage(folder).free < 2 * size
+    ):  # no room for a page that is written ends the process
+        probs = np.empty(shape, dtype)
+    else:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            probs = np.memmap(file, dtype, "w+", shape=shape)
+    start = 0
+    for part in parts:
+        own = np.flatnonzero((order >= start) & (order < start + len(part.ids)))
+        for piece in chunks(len(own), int(np.prod(shape[1:]))):
+            probs[own[piece]] = part.probs[order[own[piece]] - start]
+        part.release()
+        start += len(part.ids)
     return replace(parts[0], ids=ids, probs=probs)
 
 

@@ -12,7 +12,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
+from competition.ensemble.predictions import ViewPredictions, in_order_of, mean_over_folds
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
@@ -132,12 +132,15 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             }
             held_out = [ViewPredictions.load(folders[fold] / "oof.npz", mapped=True) for fold in shared_folds]
             fold_tests = [ViewPredictions.load(folders[fold] / "test.npz", mapped=True) for fold in sorted(folders)]
-            of_runs.append(concatenate_folds(held_out).at(ids))
-            tests.append(mean_over_folds(fold_tests).at(test_ids))
+            of_runs.append(in_order_of(ids, held_out, workspace.folder))
+            tests.append(in_order_of(test_ids, [mean_over_folds(fold_tests)], workspace.folder))
             if external_names and len(test_ids) and is_single and run is runs[0]:
                 own_confidences.append(confidence(of_runs[0], fold_tests, tests[0]))
         # The predictions of a single run are used as they are.
-        oof[name], test[name] = (mean_over_folds(each) if len(runs) > 1 else each[0] for each in (of_runs, tests))
+        oof[name], test[name] = (
+            in_order_of(each[0].ids, [mean_over_folds(each)], workspace.folder) if len(runs) > 1 else each[0]
+            for each in (of_runs, tests)
+        )
     for name in external_names:
         files, target = params.external[name], competition.targets.kind
         rows = OurRows(competition.classes, ids, test_ids, labels, prepared.folds_digest, target)

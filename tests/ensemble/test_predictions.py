@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import STORED_AS, ViewPredictions, concatenate_folds, mean_over_folds
+from competition.ensemble import predictions
+from competition.ensemble.predictions import (
+    STORED_AS,
+    ViewPredictions,
+    concatenate_folds,
+    in_order_of,
+    mean_over_folds,
+)
 
 IDS = np.array(["b", "a", "007"])
 PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], np.float32)
@@ -57,6 +64,25 @@ def test_fold_models_are_averaged_by_id_and_out_of_fold_parts_that_overlap_are_a
     assert joined.at(np.array(["b"])).probs.tolist() == [[[0, 1]]]
     with pytest.raises(UserError, match="1 repeated id, first a"):
         concatenate_folds([first, views(["a"], [[0, 1]])])
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_rows_of_fold_models_are_put_in_order_and_large_ones_in_a_file_that_nobody_sees(
+    is_large, tmp_path, monkeypatch
+) -> None:
+    if is_large:
+        monkeypatch.setattr(predictions, "MAPPED_BYTES", 1)
+    parts = [views(["d", "a"], [[0.9, 0.1], [0.6, 0.4]]), views(["c"], [[0.2, 0.8]])]
+    ordered = in_order_of(np.array(["a", "c", "d"]), parts, tmp_path)
+    assert ordered.ids.tolist() == ["a", "c", "d"]
+    assert np.array_equal(ordered.probs[:, 0, 0], np.array([0.6, 0.2, 0.9], ordered.probs.dtype))
+    assert isinstance(ordered.probs, np.memmap) == is_large and not any(tmp_path.iterdir())
+    ordered.release()
+    assert ordered.probs[1, 0, 1] == np.asarray(0.8, ordered.probs.dtype)
+    with pytest.raises(UserError, match="1 of 2 ids have no prediction, first b"):
+        in_order_of(np.array(["a", "b"]), parts, tmp_path)
+    with pytest.raises(UserError, match="1 repeated id, first d"):
+        in_order_of(np.array(["a"]), [parts[0], views(["d"], [[0, 1]])], tmp_path)
 
 
 def test_mapped_predictions_stay_in_their_file(tmp_path):
