@@ -15,6 +15,7 @@ INDEX = pd.DataFrame(
         "part": ["train"] * ROWS + ["test"],
         "label": [*(np.arange(ROWS) % 2), -1],
         "fold": [*(np.arange(ROWS) % FOLDS), -1],
+        "problem": "",
     }
 )
 TWO = competition(metric="macro_f1")
