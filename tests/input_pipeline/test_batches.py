@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import numpy as np
@@ -116,16 +116,18 @@ def test_an_error_in_a_thread_reaches_the_caller_and_the_next_batch_is_made() ->
 
 
 def test_batches_that_nobody_will_ask_for_are_not_made() -> None:
-    made, released = set(), Event()
+    made, begun, released = set(), Semaphore(0), Event()
 
     def make(number: int) -> int:
         if number in (1, 2, 11):
+            begun.release()
             released.wait()
         made.add(number)
         return number
 
     loader = BatchLoader(make, 3)
-    assert loader.batch(0) == 0 and loader.batch(10) == 10  # 1, 2 and 11 occupy the threads, 12 waits
+    assert loader.batch(0) == 0 and begun.acquire(timeout=60) and begun.acquire(timeout=60)
+    assert loader.batch(10) == 10 and begun.acquire(timeout=60)  # 1, 2 and 11 occupy the threads, 12 waits
     asking = Thread(target=loader.batch, args=(20,))
     asking.start()
     while 12 in loader._pending:

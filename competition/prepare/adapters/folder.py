@@ -61,7 +61,7 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
 
     def row_of(row_id: str, label: int, part: Part, group: str = "") -> Row:
         path = layout.path_of[row_id]
-        return Row(row_id, label, part, path, 0, (raw / path).read_bytes(), group)
+        return Row(row_id, label, part, path, 0, (raw / path).read_bytes() if path else b"", group)
 
     apart = layout.validation if settings.validation == "apart" else ()
     for row_id, label, group in zip(layout.ids, layout.labels, layout.groups, strict=True):
