@@ -152,6 +152,11 @@ def main() -> None:
                     f"goldfold: {words[0]} and {word}: `+` joins verbs: goldfold {words[0]} + {word}", sys.stderr
                 )
                 sys.exit(2)
+            key, equals, _ = word.partition("=")  # the value may be a secret
+            if equals and "." in key and key.replace(".", "").isidentifier() and not before.startswith("-"):
+                sentence = f'parameters are overridden by --set: goldfold {words[0]} --set "{key}=..."'
+                print_line(f"goldfold: {key}= was found where an option was expected; {sentence}", sys.stderr)
+                sys.exit(2)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():

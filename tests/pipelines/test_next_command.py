@@ -84,6 +84,16 @@ def test_two_verbs_with_a_blank_between_them_are_told_what_joins_verbs(monkeypat
         assert "`+` joins verbs: goldfold folds + blend" in error and "s3cret" not in error
 
 
+def test_a_parameter_without_its_option_is_told_of_set_and_its_value_is_not_shown(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["goldfold", "blend", "--params", "own.yaml", "tune.storage=redis://ada:s3cret@host"]
+    )
+    with pytest.raises(SystemExit):
+        main()
+    error = capsys.readouterr().err
+    assert '--set: goldfold blend --set "tune.storage=..."' in error and "s3cret" not in error
+
+
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:
     (tmp_path / "a b.yaml").write_text(f"extends: {ROOT}/params.yaml\n")
     options = Options(tmp_path / "a b.yaml", work=tmp_path, submissions=tmp_path)
