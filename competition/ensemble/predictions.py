@@ -169,9 +169,8 @@ def in_order_of(ids: np.ndarray, parts: Sequence[ViewPredictions], folder: Path)
     order = positions(np.concatenate([part.ids for part in parts]), ids)
     shape, dtype = (len(ids), *parts[0].probs.shape[1:]), parts[0].probs.dtype
     size = int(np.prod(shape)) * dtype.itemsize
-    if (
-        size < MAPPED_BYTES or shutil.disk_usage(folder).free < 2 * size
-    ):  # no room for a page that is written ends the process
+    # Writing to a mapped page for which the disk has no room would end the process.
+    if size < MAPPED_BYTES or shutil.disk_usage(folder).free < 2 * size:
         probs = np.empty(shape, dtype)
     else:
         with tempfile.TemporaryFile(dir=folder) as file:
