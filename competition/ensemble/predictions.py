@@ -123,8 +123,8 @@ def mix_views(
 
     A single view is returned unchanged.
     """
-    parts = [predictions.view(name, rows) for name in policy]
-    return parts[0] if len(parts) == 1 else mix(parts, policy.values(), MEAN_OF[predictions.target])
+    parts = (predictions.view(name, rows) for name in policy)  # one after the other is in memory
+    return next(parts) if len(policy) == 1 else mix(parts, policy.values(), MEAN_OF[predictions.target])
 
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:

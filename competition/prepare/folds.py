@@ -50,9 +50,11 @@ def _too_few_groups(train: pd.DataFrame, groups: int, folds: int, grouped_by: st
             f"the {images} are {copies}, and copies are never in different folds: replace them by the images of the rows (a table "
             "without any image file does for predictions made elsewhere)"
         )
-    found = f"{images} in {counted(groups, 'group')} ({grouped_by}; the same photos are one group, too)"
+    grouped = f"{images} in {counted(groups, 'group')} ({grouped_by}; the same photos are one group, too)"
     remedy = f"lower prepare.folds to {groups}, or group less" if groups > 1 else "more groups are needed, two or more"
-    return f"{found if grouped_by else counted(groups, 'different training image')} cannot make {folds} folds; {remedy}"
+    return (
+        f"{grouped if grouped_by else counted(groups, 'different training image')} cannot make {folds} folds; {remedy}"
+    )
 
 
 def merge_equal_names(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:

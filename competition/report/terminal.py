@@ -171,9 +171,7 @@ def folds_text(folds: Sequence[int]) -> str:
 
 def how(chain: Chain) -> str:
     """Describe the selected candidate: "bagged, prior 0.35" (the exponent); a regression has no decision rule."""
-    exponent = f" {chain.decision.tau:.2f}" if chain.decision.rule == "prior" else ""
-    return (
-        chain.blend.method
-        if chain.decision.rule == "none"
-        else f"{chain.blend.method}, {chain.decision.rule}{exponent}"
-    )
+    method, rule = chain.blend.method, chain.decision.rule
+    if rule == "none":
+        return method
+    return f"{method}, prior {chain.decision.tau:.2f}" if rule == "prior" else f"{method}, {rule}"

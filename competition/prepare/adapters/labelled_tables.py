@@ -83,8 +83,8 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     groups = list(train[group]) if group else [""] * len(train)
     if (wanted := settings.label_column) and (wanted not in train or wanted == group):
         besides = " besides prepare.group_column" if wanted == group else ""
-        found = f"it has {first_few(train.columns)}"
-        raise UserError(f"competition.label_column: {name} has no column {wanted!r}{besides}, {found}")
+        columns = first_few(train.columns)
+        raise UserError(f"competition.label_column: {name} has no column {wanted!r}{besides}, it has {columns}")
     train = train.drop(columns=group, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
