@@ -1,5 +1,8 @@
 """Duplicate photos: identical bytes (sha256) or near duplicates (perceptual hash, then pixels), and label conflicts.
 
+Where images look alike anyway (scanned digits, drawings on white, X-rays), pairs within these limits are often of different images and
+form long chains: of 2,000 digits of MNIST 992 would be one group, in one fold. See without_chains.
+
 All pairs of 64-bit hashes that differ in few bits are found without comparing every pair: hashes that differ in at most d bits
 are equal in at least one of d + 1 parts of their bits, so only pairs with an equal part are compared in full.
 """
@@ -15,14 +18,21 @@ from competition.prepare.adapter_types import Competition
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 BITS = 64
 AT_ONCE = 2**20  # pairs in memory at once
+# A larger group is a chain unless so many of its pairs are near. Of copies of one photo most are, of images that look alike few: .01 of
+# the pairs of those 992 digits.
+CHAIN_ROWS, DENSE = 10, 0.5
+# In a chain a pair counts if it differs at most by this share of what its images differ by from the ALIKE share of the set that is most
+# alike. Of MNIST's digits the largest group then has 60 rows. Frames of a video stay together: those that follow each other differ less.
+CHAIN_SHARE, ALIKE = 0.35, 0.05
+REFERENCES = 500  # images that stand for the set
 
 
 def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float) -> pd.DataFrame:
     """Return a table of all pairs of readable images of the same photo: a, b (row numbers, a < b), exact, bits, pixels.
 
     thumbs: (N, 16, 16, 3) uint8.  bits: largest Hamming distance of the 64-bit hashes.  pixels: largest mean absolute
-    difference of the thumbnails, 0 to 255. A near duplicate is within both limits.
-    No near pair is missed. Of byte-identical images only the first is compared with other images; each copy is paired with it.
+    difference of the thumbnails, 0 to 255. A near duplicate is within both limits, and not a link of a chain.
+    No other near pair is missed. Of byte-identical images only the first is compared with other images; each copy is paired with it.
     """
     readable = np.flatnonzero((index["problem"] == "").to_numpy())
     digest = index["sha256"].to_numpy()[readable]
@@ -40,8 +50,32 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
         here = slice(start, start + SLICE)
         distance[here] = np.abs(thumbs[left[here]].astype(np.int16) - thumbs[right[here]]).mean((1, 2, 3))
     near = distance <= pixels
+    near[near] = without_chains(left[near], right[near], distance[near], thumbs)
     similar = {"a": left[near], "b": right[near], "exact": False, "bits": apart[near], "pixels": distance[near]}
     return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
+
+
+def without_chains(left: np.ndarray, right: np.ndarray, distance: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
+    """Return which pairs to keep, (P,) bool: of large groups with few near pairs only those that are much nearer than the set's images.
+
+    left, right: (P,) rows.  distance: (P,) of their thumbnails, see duplicate_pairs.
+    """
+    from scipy.spatial.distance import cdist
+
+    group = merged(np.arange(len(thumbs)), left, right)
+    size, pairs = np.bincount(group), np.bincount(group[left], minlength=len(thumbs))
+    is_chain = (size > CHAIN_ROWS) & (pairs[: len(size)] < DENSE * size * (size - 1) / 2)
+    linked = is_chain[group[left]]
+    rows = np.unique(np.r_[left[linked], right[linked]])
+    flat = thumbs.reshape(len(thumbs), -1)
+    references = flat[np.random.default_rng(0).permutation(len(flat))[:REFERENCES]]
+    nearest = min(max(CHAIN_ROWS, round(ALIKE * len(references))), len(references) - 1)
+    alike = np.zeros(len(thumbs))  # mean absolute difference from the images that are most alike
+    for start in range(0, len(rows), SLICE):
+        some = rows[start : start + SLICE]
+        apart = cdist(flat[some], references, "cityblock") / flat.shape[1]
+        alike[some] = np.partition(apart, nearest)[:, nearest]
+    return ~linked | (distance <= CHAIN_SHARE * np.minimum(alike[left], alike[right]))
 
 
 def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -60,7 +60,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     pairs, conflicts, leaks, unreadable, removed = (
         read(folder / f"{name}.csv") for name in ("duplicates", "conflicts", "leaks", "unreadable", "external_removed")
     )
-    names = {"duplicate photos": pairs, "photos with several labels": conflicts}
+    names = {"duplicates": pairs, "photos with several labels": conflicts}
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, findings in names.items() if not len(findings)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent and prepared.has_images else []
@@ -79,9 +79,9 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
         blocks.append(findings_table(shown, columns, "Conflicting labels"))
     if len(pairs):
         exact = int(pairs["exact"].sum())
-        text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        shown, columns = pairs.assign(exact=pairs["exact"].map(MATCH)), {"a": "photo", "b": "same as", "exact": "match"}
-        blocks += [Text([text]), findings_table(shown, columns, "Duplicate photos")]
+        text = f"{len(pairs):,} pairs of images that are the same or nearly so, {exact:,} of them byte for byte; none crosses a fold."
+        shown, columns = pairs.assign(exact=pairs["exact"].map(MATCH)), {"a": "image", "b": "alike", "exact": "match"}
+        blocks += [Text([text]), findings_table(shown, columns, "Duplicates and near duplicates")]
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
         columns = {"id": "id", "part": "part", "shard": "file", "problem": "problem"}

@@ -228,8 +228,8 @@ def lines_of_findings(tables: Mapping[str, pd.DataFrame], leak: str, policy: str
     """
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
     if len(pairs):
-        photos = f"{counted(len(pairs), 'pair')} of the same photo ({int(pairs['exact'].sum()):,} byte for byte)"
-        yield f"{photos}; none crosses a fold: {data}/duplicates.csv"
+        alike = f"{counted(len(pairs), 'pair')} of images that are the same or nearly so ({int(pairs['exact'].sum()):,} byte for byte)"
+        yield f"{alike}; none crosses a fold: {data}/duplicates.csv"
     if len(conflicts):
         photos = f"{counted(conflicts['group'].nunique(), 'photo')} with two labels"
         yield f"{photos} (prepare.label_conflicts: {policy}): {data}/conflicts.csv"

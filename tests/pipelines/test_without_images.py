@@ -48,7 +48,7 @@ def test_without_images_the_score_and_the_submission_are_those_with_placeholders
             "download", "prepare", "blend", "report", "grade", "folds", "label_issues", "submissions"
         )
         assert ("no image files: only predictions made elsewhere" in lines) == (workspace is bare)
-        assert "unreadable" not in lines and "same photo" not in lines
+        assert "unreadable" not in lines and "nearly so" not in lines
     assert bare.scores["honest"] == pictured.scores["honest"] > 0.7
     assert bare.submission() == pictured.submission()
     assert not (bare.work / "data" / "records").exists()

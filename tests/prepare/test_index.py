@@ -9,7 +9,7 @@ from builders import competition
 from data_fixtures import encode_image, row, synthetic_image
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageDraw, ImageEnhance
 
 from competition.config.errors import UserError
 from competition.prepare import duplicates, index
@@ -131,6 +131,42 @@ def test_the_groups_are_exactly_the_planted_ones_and_unreadable_images_are_in_no
     planted = index_table.groupby(index_table["id"].str.split().str[0])["id"].agg(frozenset)
     assert set(index_table.groupby("group")["id"].agg(frozenset)) == set(planted)
     assert pairs["exact"].sum() == 10
+
+
+def written_one(seed):
+    """A white stroke on black, like the digit 1: all are alike, none is a copy of another."""
+    rng = np.random.default_rng(seed)
+    image, slant, middle = Image.new("RGB", (64, 64)), rng.uniform(-14, 14), rng.uniform(26, 38)
+    ImageDraw.Draw(image).line([(middle + slant, 8), (middle - slant, 56)], "white", int(rng.integers(5, 10)))
+    return image
+
+
+def test_images_that_look_alike_anyway_do_not_become_one_large_group():
+    rows = [row(f"{n}", 0, data=encode_image(written_one(n))) for n in range(300)]
+    rows += [row(f"{n} copy", 0, data=encode_image(written_one(n), "JPEG")) for n in range(10)]
+    index_table, _ = index_with_groups(rows)
+    hashes = np.array([int(text, 16) for text in index_table["phash"]], np.uint64)
+    a, b, _ = duplicates.near_hashes(hashes, BITS)
+    assert np.bincount(duplicates.merged(np.arange(310), a, b)).max() > 200  # by the hashes alone
+    assert index_table["group"].value_counts().max() < 40
+    assert (index_table["group"][:10].to_numpy() == index_table["group"][300:].to_numpy()).all()
+
+
+@pytest.mark.parametrize("pixels_per_frame", [0, 1, 4])
+def test_the_frames_of_a_video_stay_together(pixels_per_frame):
+    noise = np.random.default_rng(0)
+
+    def frame(video, number):
+        left = pixels_per_frame * number
+        sight = np.asarray(synthetic_image(video, (400, 200)).crop((left, 20, left + 160, 180)), float)
+        return Image.fromarray((sight + noise.normal(0, 4, sight.shape)).clip(0, 255).astype(np.uint8))
+
+    rows = [row(f"{v} {n}", 0, data=encode_image(frame(v, n), "JPEG")) for v in range(5) for n in range(50)]
+    rows += [row(f"other {n}", 100 + n) for n in range(50)]
+    index_table, _ = index_with_groups(rows)
+    of_video = index_table["group"].to_numpy()[:250].reshape(5, 50)
+    assert (of_video == of_video[:, :1]).all()
+    assert len(np.unique(of_video)) == 5
 
 
 def test_a_chain_of_pairs_is_one_group():
