@@ -78,7 +78,7 @@ def seed_noise_of_difference(
 
 @dataclass(frozen=True)
 class Diversity:
-    """All values are in the order of `names`."""
+    """All values are in the order of `names`, and all scores with the decision rule of the blend."""
 
     names: tuple[str, ...]
     # (M, M) share of rows with the same most probable class (multi-label: share of equal labels; regression: correlation of the values)
@@ -102,7 +102,11 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
         """The score of a blend of these members alone, whose weights keep their sum and their ratios."""
         scale = sum(weights.values()) / sum(weights[name] for name in blended)
         parts, scaled = map(probs_of, blended), [weights[name] * scale for name in blended]
-        return metric.evaluate(labels, mix(parts, scaled, chain.blend.mixing))
+        return decided_score(mix(parts, scaled, chain.blend.mixing))
+
+    def decided_score(probs: np.ndarray) -> float:
+        decided = chain.decision.labels(probs) if metric.needs_labels else None
+        return metric.evaluate(labels, metric.output_of(probs, decided), probs.shape[1])
 
     if metric.target == "regression":
         values = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
@@ -114,5 +118,5 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
     for name in names:
         rest = [other for other in used if other != name]
         worth.append(0.0 if name not in used else blend_score - score_of(rest) if rest else None)
-    scores = [metric.evaluate(labels, probs_of(name)) for name in names]
+    scores = [decided_score(probs_of(name)) for name in names]
     return Diversity(names, agreement.tolist(), scores, worth)

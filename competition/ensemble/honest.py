@@ -16,8 +16,9 @@ from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import seed_noise_of_difference
+from competition.ensemble.decision import rules_for
 from competition.ensemble.fit_chain import CrossFitted, NestedCrossFit, OofRows, Progress
-from competition.ensemble.metrics import DEFAULT_RULES, metric_named
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 
@@ -26,7 +27,7 @@ from competition.ensemble.significance import Difference
 class HonestResult:
     """A chain fitted on all rows, and its scores with standard errors.  Scores are greater-is-better (see Metric.display).
 
-    Baselines have the metric's default rule (DEFAULT_RULES). A Difference above 0 favours the chain, or the policy.
+    Baselines have the first decision rule of the settings, fitted for them. A Difference above 0 favours the chain, or the policy.
     report.scores_json.scores_of turns it into the content of scores.json.
     """
 
@@ -36,7 +37,9 @@ class HonestResult:
     equal: Score  # of equal weights, cross-fitted
     over_equal: Difference  # against equal weights, both cross-fitted
     over_best: Difference  # against the member that was best on the other blocks, both cross-fitted
-    best: Score  # of that baseline
+    default_rule: Score  # of the same blend with the metric's default rule (DEFAULT_RULES), cross-fitted
+    over_default_rule: Difference  # against that, both cross-fitted
+    best: Score  # of the best member
     best_members: Mapping[str, tuple[int, ...]]  # member -> folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
     cross_fitted: CrossFitted  # of all N rows
@@ -56,7 +59,8 @@ def fit_and_score_chain(
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    rule = DEFAULT_RULES[metric_named(settings.metric).target]
+    metric = metric_named(settings.metric)
+    rule = rules_for(metric, settings.decision.rules)[0]
     equal_weights, best_member = ("equal", rule), ("best", rule)
     nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)
     chain, cross_fitted = nested.chain(), nested.cross_fit()
@@ -72,6 +76,7 @@ def fit_and_score_chain(
         name = max(weights, key=lambda member: weights[member])
         held_out = sorted(int(fold) for fold in np.unique(rows.folds[nested.blocks == block]))
         best_members[name] = (*best_members.get(name, ()), *held_out)
+    undecided = metric.output_of(cross_fitted.probs)
     return HonestResult(
         chain=chain,
         chosen_on=nested.score_on_fitted_rows(chain),
@@ -79,6 +84,8 @@ def fit_and_score_chain(
         equal=nested.score(outputs[equal_weights]),
         over_equal=gains[equal_weights],
         over_best=gains[best_member],
+        default_rule=nested.score(undecided),
+        over_default_rule=nested.difference(undecided, output),
         best=nested.score(outputs[best_member]),
         best_members=best_members,
         view_effects={member: nested.view_effect(member) for member in rows.members},

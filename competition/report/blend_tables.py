@@ -5,7 +5,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import METRICS, metric_named
 from competition.report.page import Section, Table, Text
-from competition.report.terminal import Scores, best_members, gain, how, with_error
+from competition.report.terminal import Scores, best_members, gain, how, plain_rule, with_error
 
 SOURCES = "blend/scores.json, blend/chain.json · make predict"
 
@@ -27,16 +27,17 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
     target = metric.target if metric is not None else "single"
-    rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(target, "")
     names = {"trivial": f"trivial: {scores['trivial']['name']}"}
     note = f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image. "
     if len(scores["members"]) > 1:  # with one member the others are that member
-        names |= {"equal": f"equal weights of all members{rule}", "best": f"the best member: {best_members(scores)}"}
+        names |= {"equal": "equal weights of all members", "best": f"the best member: {best_members(scores)}"}
         note += (
             'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
-            "fold and score less than the member that is best over all rows. Baselines use the views of their members, the members "
-            "in the chart their identity view only, and the plain decision rule; a blend of equal weights chooses its rule in each fold. "
+            "fold and score less than the member that is best over all rows. Baselines use the views of their members and fit a decision "
+            "rule of their own, as the blend does; the members in the chart have their identity view only, and the plain rule. "
         )
+    if (plain := plain_rule(chain)) is not None:
+        names["default_rule"] = f"the same blend with {plain}"
     note += "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
     kind = "" if is_doubted(scores) else "honest "

@@ -61,6 +61,8 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "test_rows": test_rows,
         "over_equal": honest.over_equal,
         "over_best": honest.over_best,
+        "default_rule": displayed(honest.default_rule),
+        "over_default_rule": honest.over_default_rule,
         "best": displayed(honest.best),
         "best_members": honest.best_members,
     }

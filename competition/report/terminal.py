@@ -8,7 +8,7 @@ from typing import Any
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.metrics import metric_named, score_range
+from competition.ensemble.metrics import DEFAULT_RULES, metric_named, score_range
 from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of
@@ -106,10 +106,29 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
         rows.append(["best member", error, "", f"with its views; chosen on the other folds: {best_members(scores)}"])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
-        rows.append(["blend", error, "", f"{how(chain)}; {over_best}"])
+        rows.append(["blend", error, "", "; ".join([how(chain), over_best, *gain_of_rule(scores, chain)])])
+    elif scores["honest"] != next(iter(scores["members"].values()))["score"]:
+        error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
+        rows.append(["with its views", error, "", "; ".join([how(chain), *gain_of_rule(scores, chain)])])
     trivial = scores["trivial"]
     error = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [*rows, ["trivial", error, "", trivial["name"]]]
+
+
+def gain_of_rule(scores: Scores, chain: Chain) -> list[str]:
+    """[what prior correction or thresholds gain over the plain decision rule], [] if the blend has that one.  scores: as in scores.json."""
+    if (plain := plain_rule(chain)) is None:
+        return []
+    return [f"its decision rule over {plain}: {gain(Difference(**scores['over_default_rule']))}"]
+
+
+def plain_rule(chain: Chain) -> str | None:
+    """The default decision rule of the metric, None if the chain has that one, or if the metric scores probabilities or numbers."""
+    metric = metric_named(chain.metric)
+    default = DEFAULT_RULES[metric.target]
+    if not metric.needs_labels or chain.decision.rule == default:
+        return None
+    return "labels of 0.5 or more" if default == "half" else default
 
 
 def best_members(scores: Scores) -> str:
@@ -170,8 +189,8 @@ def folds_text(folds: Sequence[int]) -> str:
 
 
 def how(chain: Chain) -> str:
-    """Describe the selected candidate: "bagged, prior 0.35" (the exponent); a regression has no decision rule."""
+    """Describe the selected candidate: "bagged, prior 0.35" (the exponent); probabilities and numbers need no decision rule."""
     method, rule = chain.blend.method, chain.decision.rule
-    if rule == "none":
+    if rule == "none" or not metric_named(chain.metric).needs_labels:
         return method
     return f"{method}, prior {chain.decision.tau:.2f}" if rule == "prior" else f"{method}, {rule}"

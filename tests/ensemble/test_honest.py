@@ -11,6 +11,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.compare import diversity
 from competition.ensemble.decision import Decision, fit_label_thresholds
 from competition.ensemble.fit_chain import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
@@ -161,6 +162,22 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
     assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
+
+
+def test_the_gain_of_the_decision_rule_is_told_apart_from_those_of_the_weights():
+    """One member favours the common class, which prior correction mends, and the other knows nothing."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, 1200, p=[0.7, 0.15, 0.1, 0.05])
+    logits = 1.5 * np.eye(4)[labels] + rng.normal(0, 1, (1200, 4)) + np.log([0.7, 0.15, 0.1, 0.05])
+    good = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    rows = rows_of(labels, np.stack([good, np.full((1200, 4), 0.25)]))
+    settings = replace(SETTINGS, blend=replace(BLEND, methods=("best",)), decision=replace(DECISION, rules=("prior",)))
+    result = scored(rows, settings)
+    assert result.over_default_rule.value > 0.03 and result.over_default_rule.is_significant
+    assert result.default_rule.value + result.over_default_rule.value == pytest.approx(result.honest.value)
+    assert result.over_best.value == 0  # the blend is that member
+    everywhere = diversity(result.chain, rows.members, labels, np.arange(1200), F1)
+    assert everywhere.score[0] == pytest.approx(result.chosen_on)  # with the rule of the blend
 
 
 def test_no_score_is_of_rows_that_chose_hyperparameters():
