@@ -1,7 +1,9 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -76,6 +78,20 @@ def write_weights(folder: Path, weights: bytes, depends: Mapping[str, object] = 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "weights.npz").write_bytes(weights)
     write_manifest(folder / "manifest.json", depends, [folder / "weights.npz"], {}, {})
+
+
+def becomes(condition: Callable[[], object], seconds: float = 30.0) -> bool:
+    """Wait until the condition holds, at most so many seconds; return whether it does."""
+    end = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(holds)
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

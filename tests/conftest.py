@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from types import ModuleType
 
 import pytest
 import wrapt
+from builders import free_port
 from filelock import FileLock
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 
@@ -34,7 +34,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Folders and files below tests/ that start processes or compile networks; those with the longest files first.
-SLOW = ("pipelines", "cluster", "test_notebook.py", "preflight", "training", "docs", "serving", "faults", "storage")
+SLOW = ("pipelines", "cluster", "test_notebook.py", "preflight", "training", "docs", "serving", "faults", "kernels")
+SLOW += ("kaggle_api", "test_python_api.py", "tuning", "test_makefile.py", "storage", "ensemble")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -120,9 +121,7 @@ def postgres() -> Iterator[str]:
     # PostgreSQL does not run as root; Debian's package creates a user for it.
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     place = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     try:
         if os.geteuid() == 0:
             shutil.chown(place, user)

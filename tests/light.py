@@ -3,16 +3,17 @@
 import hashlib
 import json
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pandas as pd
 from builders import ROOT, competition, ledger_entry
 from fake_kaggle.parts import FILES, Contest
 from fake_kaggle.server import FakeKaggle
+from preloaded import run_preloaded
 from stages import StageResult, Workspace, needs_new_python
 
 from competition.files.manifest import write_manifest
@@ -46,10 +47,10 @@ class KaggleSetup:
     def environment(self, **variables: str) -> dict[str, str]:
         return self.kaggle.environment(self.home, **variables)
 
-    def start(self, stage: str, *arguments: str, sets: str = "") -> "subprocess.Popen[str]":
-        environment = {**os.environ, **self.environment()}
-        command = self.workspace.command(stage, *arguments, sets=sets)
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    def run_meanwhile(self, meanwhile: Callable[[ForkServerProcess], None], stage: str) -> StageResult:
+        """Run a stage and call meanwhile(its process)."""
+        arguments, environment = self.workspace.command(stage)[3:], {**os.environ, **self.environment()}
+        return StageResult(*run_preloaded("pipelines", arguments, ROOT, environment, FORKING, meanwhile))
 
     def run(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> StageResult:
         code = "" if needs_new_python(variables) else FORKING
@@ -66,10 +67,6 @@ class KaggleSetup:
         result = self.run(stage, *arguments, sets=sets, **variables)
         assert result.code == 1 and "goldfold: " in result.err, f"{result.out}\n{result.err}"
         return result.err
-
-    def note(self, kind: str, ref: str = "", public: float | None = None, error: str = "") -> None:
-        event = ledger.Event(DIGEST, kind, ref, public, None, error, "2026-01-01T00:00:00+00:00")
-        ledger.append(self.workspace.submissions / "ledger.jsonl", event)
 
     def events(self) -> list[tuple[str, str]]:
         lines = (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()

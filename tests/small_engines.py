@@ -175,13 +175,8 @@ def several_hosts(number: int) -> dict[str, State]:
         user_error = ""
     except UserError as error:
         user_error = str(error)
-    return {
-        "hosts": outcome(0),
-        "whole": uninterrupted,
-        "resumed": resumed,
-        "decisions": decisions(number),
-        "user_error": {"message": np.array(user_error)},
-    }
+    outcomes = {"hosts": outcome(0), "whole": uninterrupted, "resumed": resumed, "decisions": decisions(number)}
+    return {**outcomes, "user_error": {"message": np.array(user_error)}}
 
 
 def decisions(number: int) -> State:
@@ -231,9 +226,8 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
     if weights_file is not None:
         engine = engine_of(TRAIN)
         with np.load(weights_file) as stored:
-            engine.load_weights(
-                {name.split("|")[1]: stored[name] for name in stored if name.startswith("devices1|model/")}
-            )
+            names = [name for name in stored if name.startswith("devices1|model/")]
+            engine.load_weights({name.split("|")[1]: stored[name] for name in names})
         outcomes["foreign"] = {"oof": held_out(engine)}
     return outcomes
 

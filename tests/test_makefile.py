@@ -187,9 +187,7 @@ def test_help_all_names_every_target_and_variable_and_the_environment_is_not_che
         (("zzzzzz",), "make zzzzzz: no such verb"),
     ],
 )
-def test_an_unknown_or_unread_variable_or_verb_is_refused_with_a_suggestion_and_nothing_runs(
-    called, arguments, sentence
-) -> None:
+def test_an_unknown_or_unread_variable_or_verb_is_refused_and_nothing_runs(called, arguments, sentence) -> None:
     process, calls = called.run(*arguments)
     assert process.returncode == 2 and calls == []
     assert sentence in process.stderr and "Traceback" not in process.stderr
@@ -204,10 +202,7 @@ def test_an_unknown_or_unread_variable_or_verb_is_refused_with_a_suggestion_and_
         ("preflight --limit nan", "goldfold: LIMIT=nan: expected a positive number of seconds"),
         ("train --debug --debug-rows 0", "goldfold: DEBUG_ROWS=0: expected a whole number of at least 1"),
         ("plan --machines -1", "goldfold: MACHINES=-1: expected a whole number of at least 0"),
-        (
-            "train --hours 1 --member cnn",
-            "goldfold: with HOURS= or BUDGET= the members are chosen and trained by the budget",
-        ),
+        ("train --hours 1 --member cnn", "goldfold: with HOURS= or BUDGET= the members are chosen and trained by the"),
         ("train --hours 1 --alone", "goldfold: the stage `train` has no budget: leave out --alone, or run"),
         ("train --budget good --alone", "goldfold: the stage `train` has no budget: leave out --alone, or run"),
         ("noise --seeds=", "goldfold: SEEDS=: expected a whole number of at least 1, e.g. SEEDS=2\n"),

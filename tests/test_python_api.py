@@ -134,9 +134,7 @@ def test_new_images_get_their_stored_predictions_and_a_loaded_model_gives_those_
     assert exit_code == 0, err
 
 
-def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(
-    finished: Workspace, tmp_path, monkeypatch
-) -> None:
+def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished, tmp_path, monkeypatch) -> None:
     g = opened(finished)
     for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0), lambda: g.estimator("slin")):
         with pytest.raises(UserError, match="no member 'slin'; did you mean 'slim'"):
@@ -149,10 +147,7 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(
     elsewhere = opened(finished, "members.torch='{predictions: {oof: a/oof.npz, test: /b/test.npz}}'")
     files = elsewhere.params.external["torch"]
     assert (files.oof, files.test) == (str(ROOT / "a" / "oof.npz"), ("/b/test.npz",))
-    with pytest.raises(
-        UserError,
-        match=r"^MEMBER=torch: trained elsewhere, so no model of it is here; members with models are slim",
-    ):
+    with pytest.raises(UserError, match=r"^MEMBER=torch: trained elsewhere, so no .*; members with models are slim"):
         elsewhere.estimator("torch")
     with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):
         opened(finished, "train.learning_rate=0.001").predict([np.zeros((8, 8, 3), np.uint8)])

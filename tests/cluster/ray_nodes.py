@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from builders import free_port
 
 QUICK_LOSS = {  # a dead node is noticed after 3 s instead of 20
     "RAY_health_check_initial_delay_ms": "1000",
@@ -22,12 +22,6 @@ QUICK_LOSS = {  # a dead node is noticed after 3 s instead of 20
 }
 # Processes of Ray that nothing of ours uses: seconds of each start.
 NO_SERVICES_OF_HEAD = ("--include-dashboard=false", "--no-monitor")
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def process_ids() -> list[int]:

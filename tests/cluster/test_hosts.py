@@ -6,8 +6,7 @@ import subprocess
 import time
 
 import pytest
-from builders import ROOT
-from ray_nodes import free_port
+from builders import ROOT, free_port
 from stages import Workspace
 
 pytest.importorskip("jax", reason="several hosts need JAX (goldfold[jax])")
@@ -22,7 +21,7 @@ Host = subprocess.Popen[str]
 
 def started_hosts(workspace: Workspace) -> list[Host]:
     """One `make train` on each of two hosts that share a workspace."""
-    address = f"127.0.0.1:{free_port('127.0.0.1')}"
+    address = f"127.0.0.1:{free_port()}"
     variables = {**os.environ, **QUICK_COMPILE, "JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
     command = workspace.command("train", "--member", "slim", "--fold", "0", sets=SETS)
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

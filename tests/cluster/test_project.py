@@ -23,9 +23,7 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
     assert there.cluster.members["cnn"] == replace(there.cluster.needs, gpus=1.0)
 
 
-def test_weights_pipelines_and_weights_that_a_study_searches_travel_from_the_project_and_from_nowhere_else(
-    tmp_path, monkeypatch
-):
+def test_weights_pipelines_and_what_a_study_searches_travel_from_the_project_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.weights.h5", "mine.weights.h5", "transforms.yaml"):
         (tmp_path / name).write_text("{}")

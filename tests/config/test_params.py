@@ -187,9 +187,7 @@ MEMBER_TRAIN = params_with("    weights: none", "    weights: none\n    train: {
         (TEXT, "members.small.train.epochs=2", [12, 2], 64),  # a member without a train block
     ],
 )
-def test_the_train_block_of_a_member_states_differences_and_an_override_of_train_has_precedence(
-    tmp_path, text, overrides, epochs, batch
-):
+def test_the_train_block_of_a_member_states_differences_and_set_comes_first(tmp_path, text, overrides, epochs, batch):
     params = load(tmp_path, text, overrides)
     assert [member.train.epochs for member in params.members.values()] == epochs
     assert params.members["cnn"].train.batch == batch
@@ -244,9 +242,8 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
         assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
         assert params.members["big"].train.epochs == epochs
     lacking = user_error(tmp_path, TEXT, "members.smal.weights=none")
-    assert lacking.startswith(
-        "SET members.smal.architecture: missing; a new member needs architecture, image_size, alpha and weights"
-    )
+    needs = "a new member needs architecture, image_size, alpha and weights"
+    assert lacking.startswith(f"SET members.smal.architecture: missing; {needs}")
     assert lacking.endswith("(params.yaml is read: is PARAMS= missing?); did you mean 'small'?")
     for name in ("photos.yaml", "budget/params.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -271,9 +268,7 @@ def with_members(*members: str) -> str:
     return f"extends: {PROJECT}\nmembers:\n{''.join(members)}"
 
 
-def test_a_member_with_predictions_is_an_external_member_and_both_kinds_are_written_and_read_back(
-    tmp_path: Path,
-) -> None:
+def test_a_member_with_predictions_is_an_external_member_and_both_kinds_are_written_and_read_back(tmp_path) -> None:
     params = load(tmp_path, with_members(EXTERNAL, TRAINED), "members.torch.predictions.oof=c.csv")
     assert list(params.members) == ["own"] and params.external == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
     (tmp_path / "written.json").write_text(json.dumps(file_tree(params)))
@@ -346,9 +341,7 @@ predict:
         (("blend",), {"rounds": 3}, "[identity, flip_lr]\n", "[identity, flip_lr]\nblend: {rounds: 3}\n"),
     ],
 )
-def test_a_value_is_set_in_the_text_of_a_file_and_every_other_character_stays(
-    keys: tuple[str, ...], value: object, old: str, new: str
-) -> None:
+def test_a_value_is_set_in_the_text_of_a_file_and_every_other_character_stays(keys, value, old, new) -> None:
     assert EDITED.count(old) == 1
     edited = set_value(EDITED, keys, value)
     assert edited == EDITED.replace(old, new)

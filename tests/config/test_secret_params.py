@@ -54,9 +54,8 @@ def test_no_error_about_parameters_quotes_a_secret(sets) -> None:
 
 
 def test_secrets_are_known_from_the_parameters_and_the_environment() -> None:
-    known = known_secrets(
-        params(SETS), {"MY_TOKEN": "planted-token", "TOKENS": "12", "PATH": "/bin", "SHORT_KEY": "abc"}
-    )
+    environment = {"MY_TOKEN": "planted-token", "TOKENS": "12", "PATH": "/bin", "SHORT_KEY": "abc"}
+    known = known_secrets(params(SETS), environment)
     assert set(known) == {"planted-token", "planted%2Fword", "planted/word", "planted-option"}
     assert "planted" not in redact("password planted/word for planted-token, planted%2Fword", known)
 

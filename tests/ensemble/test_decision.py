@@ -98,9 +98,8 @@ def test_other_shares_are_found_and_more_labels_are_right(shares) -> None:
 
 
 def test_a_class_without_training_rows_gets_no_row_that_is_not_certain() -> None:
-    adapted, found = adapted_to_rows(
-        np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0]], np.float32), np.array([0.5, 0.5, 0.0])
-    )
+    probs = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0]], np.float32)
+    adapted, found = adapted_to_rows(probs, np.array([0.5, 0.5, 0.0]))
     assert np.isfinite(adapted).all() and found[2] == pytest.approx(0, abs=1e-6)
 
 

@@ -117,9 +117,7 @@ MODELS_OF_CLASSES = [
 
 
 @pytest.mark.parametrize(("count", "rows", "signal"), MODELS_OF_CLASSES)
-def test_exchanged_columns_are_named_and_the_right_order_of_a_weak_model_is_not_doubted(
-    count: int, rows: int, signal: float
-) -> None:
+def test_exchanged_columns_are_named_and_the_right_order_of_a_weak_model_is_not_doubted(count, rows, signal) -> None:
     rng, names = np.random.default_rng(0), [f"c{n}" for n in range(count)]
     shares = np.linspace(2, 0.5, count) / np.linspace(2, 0.5, count).sum()
     truth, folds = rng.choice(count, rows, p=shares), rng.integers(0, FOLDS, rows)

@@ -44,10 +44,7 @@ def test_rows_of_other_ids_are_left_out_and_unknown_or_different_folds_are_noted
     loaded = load(both, both)
     assert (loaded.oof.ids.tolist(), loaded.test.ids.tolist()) == (TRAIN.tolist(), TEST.tolist())
     files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
-    for declared, note in (
-        ("", "folds unknown"),
-        ("0" * 64, "other folds than ours"),
-    ):
+    for declared, note in (("", "folds unknown"), ("0" * 64, "other folds than ours")):
         assert note in load(*files, declared=declared).notes[0]
 
 
@@ -136,10 +133,7 @@ def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_pa
             "^[^(]* has the columns 'id', 'cat', 'bird'; expected 'id' and .* they differ in 'bird', 'dog': rename the columns",
         ),
         ("id;cat;dog\nNA;0,75;0,25\n", "separated by commas .to_csv without sep and decimal."),
-        (
-            "id,cat,dog\nNA,,0.25\n007,0.5,0.5\n",
-            "1 row without probabilities .*, first NA: remove NaN and infinity, or",
-        ),
+        ("id,cat,dog\nNA,,0.25\n007,0.5,0.5\n", "1 row without probabilities .*, first NA: remove NaN and infinity"),
         ("id,cat,dog,fold\nNA,0.75,0.25,0\n", "they differ in 'fold': remove them"),
     ):
         file.write_text(text)

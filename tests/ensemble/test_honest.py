@@ -140,8 +140,9 @@ def test_rows_are_joined_by_id_and_members_that_do_not_match_are_an_error_with_t
     chain = NestedCrossFit(rows, BAGGED, HONEST).chain()
     backwards = {name: member.at(ids[::-1]) for name, member in views.items()}
     assert np.array_equal(apply_chain(chain, backwards)[1], apply_chain(chain, views)[1][::-1])
+    turned = {**views, "m1": backwards["m1"]}
     for members, message in (
-        ({**views, "m1": backwards["m1"]}, "member 'm1' has other ids, or another order"),
+        (turned, "'m1' has other ids, or another order"),
         ({}, "at least one member, found none"),
     ):
         with pytest.raises(UserError, match=message):

@@ -26,9 +26,8 @@ class Loopback:
 
 class Answering(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = (
-        True  # headers and body are written one after the other; without it each response waits 40 ms
-    )
+    # Headers and body are written one after the other; without it each response waits 40 ms.
+    disable_nagle_algorithm = True
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):  # although a Content-Length may be sent as well

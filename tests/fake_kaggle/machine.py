@@ -75,13 +75,8 @@ def run_kernel(kaggle: "FakeKaggle", run: Run) -> None:
     script.write_text(text)
     run.status = "RUNNING"
     with tempfile.TemporaryDirectory() as scratch:  # where the script unpacks; a machine of Kaggle is thrown away
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(run.folder),
-            "PYTHONPATH": str(site),
-            "TMPDIR": scratch,
-            **kaggle.kernel_environment,
-        }
+        own = {"PATH": os.environ["PATH"], "HOME": str(run.folder), "PYTHONPATH": str(site), "TMPDIR": scratch}
+        environment = {**own, **kaggle.kernel_environment}
         if kaggle.forks_kernels:
             output, sent = multiprocessing.Pipe(duplex=False)
             forked = start_process(run_forked, run.folder, environment, kaggle.hidden_modules, sent)

@@ -44,7 +44,6 @@ class FakeKaggle(Loopback):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # the number of requests for which a submission is PENDING
-        self.etag = ""  # of every file at the storage, which then sends no MD5; "" = their own
         self.unlisted_looks = 0  # the number of lists in which a new submission or kernel version is missing
         self.held = threading.Event()  # set when a response is delayed by the fault "after:hold"
         self.dataset_polls = 0  # the number of requests for which a dataset is not ready
@@ -341,7 +340,7 @@ class Handler(Answering):
     def _send_stored(self, fault_method: str, data: bytes) -> None:
         """Send an object of the storage or the requested range of it. fault_method: key of `faults`."""
         self.kaggle.served = 0.0
-        fault, etag = self.kaggle.fault(fault_method), self.kaggle.etag or f'"{hashlib.md5(data).hexdigest()}"'
+        fault, etag = self.kaggle.fault(fault_method), f'"{hashlib.md5(data).hexdigest()}"'
         if self._inject_fault(fault):
             return
         match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

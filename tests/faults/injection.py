@@ -16,12 +16,8 @@ KILLED = -signal.SIGKILL
 
 def environment(faults: str = "", **variables: str) -> dict[str, str]:
     """Variables of a process in which the faults of tests/faults/inject/sitecustomize.py happen."""
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{INJECT}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        "GOLDFOLD_FAULTS": faults,
-        **variables,
-    }
+    path = os.pathsep.join([str(INJECT), str(ROOT), str(ROOT / "tests")])
+    return {**os.environ, "PYTHONPATH": path, "GOLDFOLD_FAULTS": faults, **variables}
 
 
 def run_stage(

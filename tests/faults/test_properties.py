@@ -53,9 +53,8 @@ def test_every_training_row_is_in_one_fold_that_neither_order_nor_duplicates_dec
     rng = np.random.default_rng(seed)
     count = int(rng.integers(4 * folds * classes, 8 * folds * classes))
     parts, groups = np.where(rng.random(count) < 0.1, "test", "train"), rng.integers(0, 2 * count, count)
-    index = pd.DataFrame(
-        {"id": np.arange(count).astype(str), "part": parts, "group": groups, "label": groups % classes}
-    )
+    ids = np.arange(count).astype(str)
+    index = pd.DataFrame({"id": ids, "part": parts, "group": groups, "label": groups % classes})
     try:
         index["fold"] = assign(index, folds, seed=1)
     except UserError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import write_weights
 
 from competition.files import manifest as m
 from competition.files.replacement import finish_replacements, replace_model, retraining_path
@@ -88,13 +89,6 @@ def test_digests_are_of_values_not_of_python_types() -> None:
 MODEL = "fold2/manifest.json"
 
 
-def write_model(manifest: Path, weights: bytes) -> None:
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    file = manifest.with_name("weights.npz")
-    file.write_bytes(weights)
-    m.write_manifest(manifest, {}, [file], {}, {})
-
-
 def weights_of(manifest: Path) -> bytes:
     """Weights of a complete model."""
     assert m.intact_manifest(manifest) is not None
@@ -105,7 +99,7 @@ def weights_of(manifest: Path) -> bytes:
 def run(tmp_path: Path) -> Path:
     """The folder of a run with one complete model and its predictions."""
     folder = tmp_path / "members" / "cnn" / "0123456789ab"
-    write_model(folder / MODEL, b"old")
+    write_weights(folder / "fold2", b"old")
     (folder / "fold2" / "views").mkdir()
     (folder / "fold2" / "views" / "oof.npz").write_bytes(b"predictions")
     return folder
@@ -121,7 +115,7 @@ def test_a_model_that_is_not_complete_replaces_nothing(run: Path, tmp_path: Path
 
 @pytest.mark.parametrize("weights", [b"new", b"old"])
 def test_a_complete_model_replaces_the_earlier_one_and_equal_weights_keep_their_predictions(run, weights) -> None:
-    write_model(retraining_path(run, run / MODEL), weights)
+    write_weights(retraining_path(run, run / MODEL).parent, weights)
     replace_model(run, run / MODEL)
     assert weights_of(run / MODEL) == weights
     assert (run / "fold2" / "views" / "oof.npz").exists() == (weights == b"old")
@@ -146,7 +140,7 @@ def killed_replacement(run: Path, count: int) -> None:
 
 def test_a_kill_at_any_moment_leaves_one_complete_model_and_the_next_command_finishes(run: Path, tmp_path) -> None:
     for kills in count():
-        write_model(retraining_path(run, run / MODEL), b"new")
+        write_weights(retraining_path(run, run / MODEL).parent, b"new")
         process = multiprocessing.get_context("fork").Process(target=killed_replacement, args=(run, kills))
         process.start()
         process.join()
@@ -156,5 +150,5 @@ def test_a_kill_at_any_moment_leaves_one_complete_model_and_the_next_command_fin
         finish_replacements(tmp_path)
         assert weights_of(run / MODEL) == b"new"
         assert {path.name for path in run.iterdir()} == {"fold2", "replace.lock"}
-        write_model(run / MODEL, b"old")
+        write_weights(run / "fold2", b"old")
     assert kills >= 3  # between any two of its renames

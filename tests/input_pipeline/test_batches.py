@@ -102,19 +102,6 @@ def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
         np.testing.assert_array_equal(first.numpy(), second)
 
 
-def test_an_error_in_a_thread_reaches_the_caller_and_the_next_batch_is_made() -> None:
-    def make(step: int) -> int:
-        if step == 1:
-            raise ValueError("no such image")
-        return step
-
-    loader = BatchLoader(make, 2)
-    assert loader.batch(0) == 0
-    with pytest.raises(ValueError, match="no such image"):
-        loader.batch(1)
-    assert loader.batch(2) == 2
-
-
 def test_batches_that_nobody_will_ask_for_are_not_made() -> None:
     made, begun, released = set(), Semaphore(0), Event()
 

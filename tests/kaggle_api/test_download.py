@@ -1,21 +1,22 @@
 import base64
 import dataclasses
+import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from builders import ROOT, files_below, largest_file
-from fake_kaggle.parts import FILES, Contest, zip_of
+from builders import ROOT, becomes, files_below, largest_file
+from fake_kaggle.parts import FILES, QUICK, Contest, zip_of
 from filelock import FileLock
+from preloaded import become, start_process
 
 from competition.config.errors import UserError
 from competition.files import child_process
 from competition.kaggle import download
-from competition.kaggle.client import competition_slug
+from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import KaggleError
 
 
@@ -141,36 +142,18 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path, monke
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix == ".zip"]
 
 
-# A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
-CODE = """
-import os, pathlib, shutil, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from competition.kaggle import download
-from competition.kaggle.client import Client
-from fake_kaggle.parts import QUICK
-client = Client(dict(os.environ), QUICK, print)
-folder = pathlib.Path(sys.argv[1])
-shutil.rmtree(folder / "raw", ignore_errors=True)  # of a killed process, as `make download` removes it
-download.fetch(client, "flowers", folder / "raw", folder / "cache")
-"""
+def fetch_alone(folder, environment):
+    """In a process of its own, whose requests to Kaggle are new processes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell ignores
+    become(folder, environment, 1, 2)
+    shutil.rmtree(folder / "raw", ignore_errors=True)  # of a killed process, as `make download` removes it
+    fetch(Client(environment, QUICK, print), folder)
 
 
-def is_or_becomes_empty(folder):
-    end = time.monotonic() + 20
-    while any(folder.iterdir()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(folder.iterdir())
-
-
-def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_completes_the_file(
-    kaggle, client, tmp_path
-):
+def test_after_signals_at_random_moments_no_child_goes_on_and_the_file_is_completed(kaggle, client, tmp_path) -> None:
     rng, tries, kills, cuts, with_links = random.Random(12), 0, 0, 0, 0
     kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(3_000_000)})
-    environment, command = (
-        {**client.environment, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
-        [sys.executable, "-c", CODE, tmp_path],
-    )
+    environment = {**client.environment, "PYTHONPATH": str(ROOT)}
     while kills < 5 or cuts < 2 or not with_links:  # at least 2 during the archive, on a machine of any speed
         tries += 1
         assert tries <= 40, (kills, cuts)
@@ -178,26 +161,28 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
         method, share = ("archive", "GetCompetition", "archive", "DownloadDataFiles")[tries % 4], rng.uniform(0.02, 1.0)
         kaggle.faults |= {"archive": ["slow:0.01"], **({method: ["stall"]} if method != "archive" else {})}
         kaggle.served, calls = 0.0, kaggle.count(method)
-        variables = {**environment, "TMPDIR": str(links)}
-        process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and (
-            kaggle.count(method) == calls or (method == "archive" and kaggle.served < share)
-        ):
+        process = start_process(fetch_alone, tmp_path, {**environment, "TMPDIR": str(links)})
+        while process.is_alive() and (kaggle.count(method) == calls or (method == "archive" and kaggle.served < share)):
             time.sleep(0.001)
-        is_running = process.poll() is None
+        is_running = process.is_alive()
         with_links += is_running and method != "archive" and any(links.iterdir())
-        process.send_signal((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[tries % 3])
-        kills += process.wait(20) != 0 and is_running
+        if is_running:
+            os.kill(process.pid, (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[tries % 3])
+        process.join(20)
+        assert process.exitcode is not None
+        kills += process.exitcode != 0 and is_running
         cuts += method == "archive" and kaggle.served < 1
         time.sleep(0.2)
         served = kaggle.served
         time.sleep(0.1)
-        assert kaggle.served == served and (method == "archive" or is_or_becomes_empty(links))
+        assert kaggle.served == served
+        assert method == "archive" or becomes(lambda folder=links: not any(folder.iterdir()))
         if (tmp_path / "cache" / "flowers.zip").exists():  # whenever the process was ended
             assert is_complete(kaggle, tmp_path)
             shutil.rmtree(tmp_path / "cache")
-    last = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (last.returncode, is_complete(kaggle, tmp_path)) == (0, True), last.stderr
+    last = start_process(fetch_alone, tmp_path, environment)
+    last.join()
+    assert (last.exitcode, is_complete(kaggle, tmp_path)) == (0, True)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert any(ranges)  # partial files were resumed
 

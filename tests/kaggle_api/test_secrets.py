@@ -139,9 +139,7 @@ def test_a_malformed_credential_is_refused_by_the_name_of_its_file_and_never_quo
 
 
 @pytest.mark.parametrize("variables", [{}, {"KAGGLE_API_TOKEN": FakeKaggle.token}], ids=["key", "token"])
-def test_no_planted_secret_is_in_a_message_a_traceback_or_a_file_of_a_failed_call(
-    kaggle, home, messages, tmp_path, variables
-):
+def test_no_secret_is_in_a_message_a_traceback_or_a_file_of_a_failed_call(kaggle, home, messages, tmp_path, variables):
     client = Client(kaggle.environment(home, VERBOSE="1", VERBOSE_OUTPUT="true", **variables), QUICK, messages.append)
     (file := tmp_path / "s.csv").write_text("id,label\n")
     request = submit.SubmissionRequest("flowers", file, "0" * 64, "note", resend=False, listing_lag=1.0)

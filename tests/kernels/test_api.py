@@ -77,9 +77,7 @@ def folds(work):
     return [path.parent.name for path in manifests if files_intact(path, read_manifest(path))]
 
 
-def test_finished_results_are_imported_although_a_command_failed_and_complete_local_results_stay(
-    kaggle, client, tmp_path
-):
+def test_results_are_imported_although_a_command_failed_and_complete_local_ones_stay(kaggle, client, tmp_path) -> None:
     local = tmp_path / "here" / RUN / "fold0"
     write_weights(local, b"mine")
     version, outcome, log = push_and_follow(client, plan("0", "1", "8", "2"), replace(KERNEL, models=(MODEL,)))
@@ -269,9 +267,7 @@ def test_another_notebook_of_the_same_name_gets_no_version_unless_requested(kagg
     assert kernel_push.newest_version(client, "ada", "goldfold-flowers", may_be_other=True) == 1
 
 
-def test_the_intent_is_stored_before_the_push_and_after_a_lost_response_the_running_version_is_searched_for(
-    kaggle, client, state, monkeypatch
-):
+def test_a_push_is_recorded_before_it_and_searched_for_after_a_lost_response(kaggle, client, state, monkeypatch):
     states, save_kernel = [], kaggle.save_kernel
     monkeypatch.setattr(kaggle, "save_kernel", lambda ask: states.append(state.read_text()) or save_kernel(ask))
     intent = push(client, state, run="run-1")
@@ -297,12 +293,6 @@ def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle,
     assert kernel_push.read_push_intent(state).version == 0  # the next `make kernel` searches again
     with pytest.raises(UnknownOutcome):
         kernel_push.find_lost_push(client, kernel_push.read_push_intent(state), state, 0.1)
-
-
-def test_a_short_rate_limit_is_waited_for(kaggle, client, state):
-    kaggle.faults["SaveKernel"] = ["429:1"]
-    assert push(client, state).version == 1
-    assert len(kaggle.kernels[NAME]) == 1
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def write_files(folder: Path, *names: str) -> None:
         (folder / name).write_bytes(name.encode())
 
 
-def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeypatch):
+def test_the_folder_of_a_preset_travels_and_members_ask_for_the_packages_that_they_need(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, "models/vit/config.json", "models/vit/model.weights.h5")
     here = params("members.cnn.architecture=from_file members.cnn.weights=models/vit")
@@ -69,7 +69,9 @@ def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeyp
     text = (ROOT / "pyproject.toml").read_text()
     # From 0.30 on it pins a kagglesdk that kaggle excludes: the two would not be installed together.
     assert packing.requirements(text, here.members.values())["keras_hub"] == "keras-hub>=0.29,<0.30"
-    assert "keras_hub" not in packing.requirements(text, params().members.values())
+    augmented = params("train.albumentations=mine/transforms.yaml").members
+    assert packing.requirements(text, augmented.values())["albumentations"] == "albumentations==2.0.8"
+    assert not {"keras_hub", "albumentations"} & packing.requirements(text, params().members.values()).keys()
 
 
 def carry(folders: dict[str, list[Path]], target: Path) -> None:
@@ -88,45 +90,17 @@ def test_a_keras_file_asks_for_keras_hub_only_if_it_has_its_layers(tmp_path, mon
     assert "keras_hub" not in packing.requirements(text, here.members.values())
 
 
-def test_a_pipeline_of_albumentations_travels_and_asks_for_its_package(tmp_path, monkeypatch):
+def test_images_and_weights_are_restored_at_their_paths_which_may_differ_in_a_slash_and_a_dash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_files(tmp_path, "mine/transforms.yaml")
-    here, text = params("train.albumentations=mine/transforms.yaml"), (ROOT / "pyproject.toml").read_text()
-    files = packing.referenced_files(here, here.members, is_tuning=False)
-    assert files == {"mine": [Path("mine/transforms.yaml")]}
-    assert packing.requirements(text, here.members.values())["albumentations"] == "albumentations==2.0.8"
-    assert "albumentations" not in packing.requirements(text, params().members.values())
-
-
-def test_the_weights_that_a_study_searches_travel_if_the_kernel_tunes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_files(tmp_path, "mine/a.weights.h5")
-    here = params("'tune.search={weights: {choices: [none, mine/a.weights.h5]}}'")
-    assert packing.referenced_files(here, here.members, is_tuning=False) == {}
-    searched = packing.referenced_files(here, here.members, is_tuning=True)
-    assert searched == {"mine": [Path("mine/a.weights.h5")]}
-
-
-def test_two_folders_that_differ_in_a_slash_and_a_dash_are_both_restored(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_files(tmp_path, "extra/pets/cat/1.jpg", "extra-pets/dog/2.jpg")
-    here = params("'prepare.external={a: extra/pets, b: extra-pets}'")
-    carry(packing.referenced_files(here, {}, is_tuning=False), tmp_path / "inputs" / "carried")
-    assert restore(tmp_path / "inputs", tmp_path / "root") == ["extra/pets", "extra-pets"]
-    for name in ("extra/pets/cat/1.jpg", "extra-pets/dog/2.jpg"):
-        assert (tmp_path / "root" / name).read_bytes() == name.encode()
-
-
-def test_images_and_weights_inside_the_project_are_packed_and_restored_at_their_paths(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_files(tmp_path, "pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5", "mine/not-asked-for.h5")
+    photos = ("extra/pets/cat/1.jpg", "extra-pets/dog/2.jpg")
+    write_files(tmp_path, *photos, "mine/a.weights.h5", "top.weights.h5", "mine/not-asked-for.h5")
     weights = "members.cnn.weights=mine/a.weights.h5 members.small.weights=top.weights.h5"
-    local_params = params(f"'prepare.external={{more: pictures}}' {weights}")
+    local_params = params(f"'prepare.external={{a: extra/pets, b: extra-pets}}' {weights}")
     members = {**local_params.members, "again": local_params.members["cnn"]}
     carry(packing.referenced_files(local_params, members, is_tuning=False), tmp_path / "inputs" / "carried")
-    assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "mine", "."]
+    assert restore(tmp_path / "inputs", tmp_path / "root") == ["extra/pets", "extra-pets", "mine", "."]
     restored = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*.*")}
-    assert restored.keys() == {"pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5"}
+    assert restored.keys() == {*photos, "mine/a.weights.h5", "top.weights.h5"}
     assert all(path.read_bytes() == name.encode() for name, path in restored.items())
     assert packing.referenced_files(params(), params().members, is_tuning=True) == {}
 

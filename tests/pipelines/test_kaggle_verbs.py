@@ -8,6 +8,7 @@ import functools
 import json
 import re
 import signal
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from competition.config.errors import UserError
 from competition.input_pipeline import decoded_cache
 from competition.kernels import request
 from competition.storage import locations as storage
+from competition.submission import ledger
 from competition.workspace import runs
 from competition.workspace.dependencies import fold_manifest_path
 from pipelines.inspect import doctor
@@ -45,11 +47,13 @@ def killed_during_a_slow_response(kaggle_setup, verb: str, call: str, unlisted_l
     """
     kaggle_setup.kaggle.faults[call] = ["after:hold"]
     kaggle_setup.kaggle.unlisted_looks = unlisted_looks
-    process = kaggle_setup.start(verb)
-    assert kaggle_setup.kaggle.held.wait(300), process.communicate(timeout=1)
-    assert message.format(process.pid) in kaggle_setup.refused(verb)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=300)
+
+    def kill(process: ForkServerProcess) -> None:
+        assert kaggle_setup.kaggle.held.wait(300)
+        assert message.format(process.pid) in kaggle_setup.refused(verb)
+        process.kill()
+
+    assert kaggle_setup.run_meanwhile(kill, verb).code == -signal.SIGKILL
     kaggle_setup.kaggle.released.set()
 
 
@@ -71,7 +75,8 @@ def test_a_submission_that_kaggle_cannot_score_is_an_error_each_time(kaggle_setu
 
 
 def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be_read(kaggle_setup) -> None:
-    kaggle_setup.note("sending")  # the response was lost
+    lost = ledger.Event(DIGEST, "sending", "", None, None, "", "2026-01-01T00:00:00+00:00")  # the response was
+    ledger.append(kaggle_setup.workspace.submissions / "ledger.jsonl", lost)
     own_message, other_message = f"two members | goldfold {DIGEST[:16]}", "by hand"
     for data, name, message in ((CSV, "x.csv", own_message), (b"2", "mine\x1b[2J.csv", other_message)):
         request = {"competitionName": "flowers", "submissionDescription": message}
@@ -123,9 +128,8 @@ def test_a_push_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -
 
 def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(tmp_path) -> None:
     parameters = params("prepare.folds=2")
-    run = runs.Run(
-        "cnn", parameters.members["cnn"], 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn"
-    )
+    folder = tmp_path / "members" / "cnn" / "0123456789ab"
+    run = runs.Run("cnn", parameters.members["cnn"], 2, {}, "", folder, {}, "cnn")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
         file = fold_manifest_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
@@ -196,10 +200,8 @@ def test_what_a_killed_download_left_is_removed(kaggle, workspace, home):
     left.write_bytes(b"a part")
     output = workspace.do_in_one_process("download", **kaggle.environment(home))
     assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
-    assert (
-        files_below(workspace.work / "raw") == kaggle.contests["flowers"].files
-        and "download: 2 files and sample_submission.csv, " in output
-    )
+    assert files_below(workspace.work / "raw") == kaggle.contests["flowers"].files
+    assert "download: 2 files and sample_submission.csv, " in output
 
 
 def test_the_doctor_checks_competition_and_credential(kaggle, workspace, monkeypatch, home) -> None:

@@ -127,9 +127,8 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
     output = workspace.here("grade")
     assert f"grade: {both.name}: public" in output
     score = workspace.ledger()[1]["honest_score"]
-    assert re.search(
-        rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) is newer than {both.name}; `", output, re.M
-    )
+    newer = rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) is newer than {both.name}; `"
+    assert re.search(newer, output, re.M)
     assert "nothing was sent: small is not on Kaggle" in workspace.here("submit")
     unknown = f"no submission of small in .* begins with ffff; there are {both.stem}, {slim.stem}"
     assert re.search(unknown, workspace.refused_here("grade", file="ffff"))
@@ -201,12 +200,22 @@ def test_a_wrong_parameter_is_one_sentence_or_with_debug_its_traceback(tmp_path:
     assert not (tmp_path / "work").exists()
 
 
+TIMM, HEAD = "members.slim.architecture=timm:resnet18 members.slim.alpha=1.0", "'members.slim.head={kind: linear}'"
+
+
 def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path)
     for override, message in (
         ("members.slim.architecture=MobileNett", "SET members.slim.architecture: .*; did you mean 'MobileNet'?"),
         ("members.slim.weights=absent.weights.h5", "members.slim.weights: absent.weights.h5 does not exist"),
         ("members.slim.architecture=MobileNetV2 members.slim.weights=imagenet", "slim.alpha: 0.25 .* exist for 0.35"),
+        ("members.slim.weights=imagnet", "'imagnet' was found; .* did you mean 'imagenet'?"),
+        ("members.slim.weights=imagenet", "there are no ImageNet weights of cnn"),
+        ("members.slim.architecture=from_file", "architecture from_file needs a .keras file"),
+        ("members.slim.normalise=imagenet", "only architecture from_file takes another value than auto"),
+        (TIMM, "a network of timm is not trained here; give the member a head"),
+        (f"{TIMM} {HEAD} members.slim.weights=model.pth", "expected imagenet, none or a .safetensors"),
+        (f"{TIMM} {HEAD} members.slim.normalise=bgr", "takes another value than auto"),
         ("predict.views=[identity,flip_rl]", "predict.views: .*; did you mean 'flip_lr'?"),
         ("'train.augment={grayscale: 0.5}'", "train.augment: 'grayscale' is not known; did you mean 'greyscale'?"),
         ("tune.trials=1 'tune.search={architecture: {choices: [cnn, ResNet51]}}'", "tune.search: .*ResNet51"),

@@ -192,9 +192,8 @@ def test_a_strength_is_adopted_without_another_study_and_trial_0_brings_the_own_
 def test_a_member_whose_weights_are_missing_leaves_no_run_and_a_stored_one_takes_no_features_of_other_networks(frozen):
     workspace = frozen[0]
     absent = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: absent.weights.h5, head: {kind: rbf}}"
-    assert "absent: cnn with weights 'absent.weights.h5'" in workspace.refused(
-        "train", "--member", "absent", sets=f"'members.absent={absent}'"
-    )
+    refused = workspace.refused("train", "--member", "absent", sets=f"'members.absent={absent}'")
+    assert "absent: cnn with weights 'absent.weights.h5'" in refused
     assert not (workspace.work / "members" / "absent").exists()
     (run,) = workspace.work.glob("members/both/*")
     sets = f"blend.members=[both@{run.name}] members.rbf.alpha=0.25 predict.views=[identity,shift_down]"

@@ -45,9 +45,8 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
 
 
 def test_with_members_trained_elsewhere_alone_the_next_command_is_blend(tmp_path) -> None:
-    (tmp_path / "own.yaml").write_text(
-        f"extends: {ROOT}/params.yaml\ntune: {{members: []}}\nmembers: {{own: {{predictions: {{oof: o.csv, test: t.csv}}}}}}\n"
-    )
+    members = "members: {own: {predictions: {oof: o.csv, test: t.csv}}}"
+    (tmp_path / "own.yaml").write_text(f"extends: {ROOT}/params.yaml\ntune: {{members: []}}\n{members}\n")
     own = load_params(tmp_path / "own.yaml")
     for verb in ("prepare", "train"):
         assert next_line(verb, VERBS[verb].next, own, Options(), tmp_path) == "next: make blend"
@@ -75,23 +74,23 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
         assert stages_of((["-m", "pipelines", "predict"], {GOALS: goals}))[-1].following == following
 
 
-def test_two_verbs_with_a_blank_between_them_are_told_what_joins_verbs(monkeypatch, capsys) -> None:
-    for options in ([], ["--set", "tune.storage=redis://ada:s3cret-word@host/1"]):
-        monkeypatch.setattr("sys.argv", ["goldfold", "folds", *options, "blend"])
-        with pytest.raises(SystemExit):
-            main()
-        error = capsys.readouterr().err
-        assert "`+` joins verbs: goldfold folds + blend" in error and "s3cret" not in error
-
-
-def test_a_parameter_without_its_option_is_told_of_set_and_its_value_is_not_shown(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(
-        "sys.argv", ["goldfold", "blend", "--params", "own.yaml", "tune.storage=redis://ada:s3cret@host"]
-    )
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("folds blend", "`+` joins verbs: goldfold folds + blend"),
+        ("folds --set tune.storage=redis://ada:s3cret-word@host/1 blend", "`+` joins verbs: goldfold folds + blend"),
+        (
+            "blend --params x.yaml tune.storage=redis://ada:s3cret@host",
+            '--set: goldfold blend --set "tune.storage=..."',
+        ),
+    ],
+)
+def test_a_missing_plus_or_set_is_told_of_and_no_value_is_shown(monkeypatch, capsys, command, told) -> None:
+    monkeypatch.setattr("sys.argv", ["goldfold", *command.split()])
     with pytest.raises(SystemExit):
         main()
     error = capsys.readouterr().err
-    assert '--set: goldfold blend --set "tune.storage=..."' in error and "s3cret" not in error
+    assert told in error and "s3cret" not in error
 
 
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:

@@ -228,9 +228,8 @@ def test_a_notebook_submits_what_it_trained_and_later_what_is_here(downloaded, n
     assert "2 folders of this machine are sent with it" in output and "pipelines train" not in output
     run, sent = remote.workspace.fold("slim", 0).parent.name, remote.kaggle.datasets["ada/goldfold-small-carried"]
     assert archives(sent) == [f"work-small-members-slim-{run}-fold{fold}" for fold in (0, 1)]
-    for name in sent.keys() - {
-        "goldfold-output.json"
-    }:  # the predictions, and the manifest by which they are found; not the weights
+    # The predictions, and the manifest by which they are found; not the weights.
+    for name in sent.keys() - {"goldfold-output.json"}:
         content = zipfile.ZipFile(io.BytesIO(sent[name])).namelist()
         assert {Path(path).name for path in content} == {"manifest.json", "oof.npz", "test.npz"}
     assert remote.workspace.submission() == submission_file  # of the same predictions, by the same rules
@@ -303,7 +302,7 @@ def store(folder: Path, parameters: Params, verdict: str, pair: JaxPair) -> None
         ("fits", None, "TpuV5E8", False, NEWEST),
     ],
 )
-def test_a_step_that_does_not_fit_is_refused_and_a_kernel_uses_the_jax_that_preflight_compiled_with(
+def test_a_step_that_does_not_fit_is_refused_and_a_kernel_uses_the_verified_jax(
     tmp_path, verdict, compiled_with, machine, force, used
 ):
     parameters, is_too_big = params(f"kernel.machine={machine}"), verdict == "too_big" and machine == "TpuV5E8"

@@ -85,10 +85,8 @@ def test_a_seed_study_of_other_parameters_is_not_shown_as_that_of_the_member(wor
         study = {"spread": 0.0123, "scores": [0.8, 0.82, 0.81]}
         write_json(seed_study_path(results, name, results.params.members["wide"]), study)
     workspace.here("report")
-    assert (
-        workspace.page.count("wide 0.0123; not measured: slim") == 1
-        and "slim: its seed study is of other" in workspace.page
-    )
+    assert workspace.page.count("wide 0.0123; not measured: slim") == 1
+    assert "slim: its seed study is of other" in workspace.page
 
 
 def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(workspace) -> None:

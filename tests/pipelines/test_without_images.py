@@ -43,10 +43,9 @@ def workspace_of(folder: Path, has_images: bool) -> Workspace:
 
 def test_without_images_the_score_and_the_submission_are_those_with_placeholders(tmp_path: Path) -> None:
     bare, pictured = (workspace_of(tmp_path / name, has_images=name == "pictured") for name in ("bare", "pictured"))
+    stages = ("download", "prepare", "blend", "report", "grade", "folds", "label_issues", "submissions")
     for workspace in (bare, pictured):
-        lines = workspace.here(
-            "download", "prepare", "blend", "report", "grade", "folds", "label_issues", "submissions"
-        )
+        lines = workspace.here(*stages)
         assert ("no image files: only predictions made elsewhere" in lines) == (workspace is bare)
         assert "unreadable" not in lines and "nearly so" not in lines
     assert bare.scores["honest"] == pictured.scores["honest"] > 0.7
@@ -61,9 +60,7 @@ def test_without_images_the_score_and_the_submission_are_those_with_placeholders
 def test_what_needs_images_says_so_where_there_are_none(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, has_images=False)
     network = "members.net.architecture=cnn members.net.image_size=16 members.net.alpha=0.25 members.net.weights=none"
-    needed = (
-        "no image file was found for the rows of the table, and 'net' would be trained on images: add the image files"
-    )
+    needed = "no image file was found for the rows of the table, and 'net' would be trained on images: add the image"
     workspace.here("download")
     assert needed in workspace.refused_here("prepare", sets=network)
     workspace.here("prepare")

@@ -14,7 +14,7 @@ from competition.input_pipeline.mixup import COUNT
 from competition.preflight import compile_steps
 from competition.preflight.compile_steps import results_of_child, run_preflight
 from competition.preflight.lowering import CannotCompile, Shapes, lowered
-from competition.preflight.pairs import KAGGLE, NEWEST, JaxPair
+from competition.preflight.pairs import KAGGLE, NEWEST
 from competition.preflight.results import PreflightRequest, compiled_in, remedy_for
 from competition.preflight.topology import topology_named
 from competition.training.device_augmentation import augmented
@@ -90,9 +90,8 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_an_exception_in_the_users_view_is_shown_as_such_and_not_stored(backend: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n"
-    )
+    code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n"
+    (tmp_path / "mine.py").write_text(code)
     activate(load_plugins(tmp_path / "mine.py"))
     known = preflight_request("v3-8", backend, 64, mode="ops")
     request = replace(known, shapes=replace(known.shapes, views=("identity", "failing")))
@@ -113,9 +112,7 @@ def test_an_exception_in_the_users_view_is_shown_as_such_and_not_stored(backend:
         ("ops", NEWEST, ""),
     ],
 )
-def test_libtpu_is_suspected_only_if_the_process_that_loads_it_died(
-    mode: str, pair: JaxPair, remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libtpu_is_suspected_only_if_the_process_that_loads_it_died(mode, pair, remedy, monkeypatch) -> None:
     def dying(*arguments: object):
         yield {"event": "step", "step": "train", "result": {"verdict": "fits"}}
         raise ChildEnded("a line\nthe last line\n")

@@ -31,18 +31,8 @@ SMALL = [
 
 
 def test_a_rare_class_is_nearly_a_common_one_if_the_name_is_and_has_no_number():
-    rows = {
-        "daisy": 39,
-        "dasiy": 1,
-        "rose": 2,
-        "roses": 19,
-        "iris 1": 30,
-        "iris 2": 1,
-        "tulip": 20,
-        "tulips": 2,
-        "dais": 0,
-        "Tulip ": 1,
-    }
+    rows = {"daisy": 39, "dasiy": 1, "dais": 0, "rose": 2, "roses": 19, "iris 1": 30, "iris 2": 1}
+    rows |= {"tulip": 20, "tulips": 2, "Tulip ": 1}
     assert label_issues.misspelt_classes(rows) == {"dasiy": "daisy", "tulips": "tulip", "Tulip ": "tulip"}
 
 

@@ -56,11 +56,7 @@ def test_a_class_with_too_few_rows_is_spread_over_as_many_folds_as_possible_and_
 @pytest.mark.parametrize(
     ("labels", "groups", "message"),
     [
-        (
-            [0, 0, 0, 0],
-            [0, 0, 0, 0],
-            "the 4 training images are the same picture, and copies are never in different folds",
-        ),
+        ([0, 0, 0, 0], [0, 0, 0, 0], "the 4 training images are the same picture, and copies are never in"),
         ([0, 0, 0, 0], [0, 0, 1, 1], "the 4 training images are copies of 2 pictures"),
         ([0, 0], None, "2 different training images cannot make 3 folds; lower prepare.folds to 2"),
         ([0, 0, 1, 1], None, "no class has 3"),

@@ -95,9 +95,8 @@ BITS, PIXELS = 10, 18.0
 def index_with_groups(rows):
     index_table, thumbs = index.build(rows, classes=9)
     pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=BITS, pixels=PIXELS)
-    index_table["group"] = duplicates.merged(
-        index_table["group"].to_numpy(), pairs["a"].to_numpy(), pairs["b"].to_numpy()
-    )
+    groups = duplicates.merged(index_table["group"].to_numpy(), pairs["a"].to_numpy(), pairs["b"].to_numpy())
+    index_table["group"] = groups
     return index_table, pairs
 
 

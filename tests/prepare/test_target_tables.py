@@ -155,9 +155,7 @@ def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new
 
 def test_training_parameters_that_a_target_has_no_meaning_for_are_refused():
     train = params().train
-    with pytest.raises(
-        UserError, match=r"members.cnn.train.class_weights: balanced was found; it is not defined for multi"
-    ):
+    with pytest.raises(UserError, match=r"cnn.train.class_weights: balanced was found; it is not defined for multi"):
         check_training("multi", "cnn", replace(train, class_weights="balanced"))
     with pytest.raises(UserError, match=r"members.cnn.train.cutmix: 1.0"):
         check_training("regression", "cnn", replace(train, cutmix=1.0))

@@ -87,10 +87,8 @@ def test_terminal_and_report_show_the_interval_only_if_test_rows_look_like_train
         texts = [block for block in section.blocks if isinstance(block, Text)]
         assert [text.warning for text in texts[:2]] == [True, shift is OTHER]
         assert "40 of 200 training photos may be series of 10 objects" in texts[0].lines[0]
-    for shift, words in (
-        (ALIKE, "test rows look like"),
-        (replace(ALIKE, auc=0.53, low=0.51), "test rows differ little from"),
-    ):
+    slight = replace(ALIKE, auc=0.53, low=0.51)
+    for shift, words in ((ALIKE, "test rows look like"), (slight, "test rows differ little from")):
         (line,) = shift_sentences(scores_of(shift))
         section = caveats_section(tmp_path, Caveats({}, {}, shift), train, {})
         assert line.startswith(words) and any(words.capitalize() in text for text in section.blocks[1].lines)

@@ -112,9 +112,8 @@ def test_a_member_that_still_gains_is_trained_longer_by_its_own_key_and_no_other
     ]
     folds = [TrainedFold(fold, 0.85, history) for fold, history in enumerate(histories)]
     steps = training_steps({"cnn": folds, "small seed 1": folds}, metric_named("macro_f1"))
-    assert [step.command for step in steps] == [
-        f'make train predict SET="members.{name}.train.epochs=6"' for name in ("cnn", "small")
-    ]
+    sets = [f"members.{name}.train.epochs=6" for name in ("cnn", "small")]
+    assert [step.command for step in steps] == [f'make train predict SET="{each}"' for each in sets]
 
 
 def test_a_mean_over_folds_that_took_part_in_tuning_is_marked() -> None:

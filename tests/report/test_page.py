@@ -24,17 +24,12 @@ HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
 
 
 def test_texts_of_users_are_shown_unchanged() -> None:
+    rows = HonestRows(np.array([EVIL, "i"]), *np.zeros((2, 2), int), np.eye(2))
     charts = [  # all others are drawn like these
         score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
         legend([EVIL]),
         legend([EVIL], ["k0"], "dot"),
-        map_chart(
-            HonestRows(np.array([EVIL, "i"]), *np.zeros((2, 2), int), np.eye(2)),
-            np.eye(2),
-            np.full(2, -1),
-            [EVIL],
-            {0: 0},
-        ),
+        map_chart(rows, np.eye(2), np.full(2, -1), [EVIL], {0: 0}),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
     ]
     blocks = [
@@ -47,9 +42,8 @@ def test_texts_of_users_are_shown_unchanged() -> None:
         PointMap(charts[-1], charts[-1], [Tile("data:,", False, [EVIL])], EVIL),
         Image("data:,", EVIL),
     ]
-    page = report.render(
-        Head(EVIL, EVIL, [Figure(EVIL, EVIL, EVIL)], [EVIL], EVIL), [Section("key", EVIL, EVIL, blocks)]
-    )
+    head = Head(EVIL, EVIL, [Figure(EVIL, EVIL, EVIL)], [EVIL], EVIL)
+    page = report.render(head, [Section("key", EVIL, EVIL, blocks)])
     assert "<b>rose" not in page and "98109" not in page
     shown = " ".join([*re.findall(r'aria-label="([^"]*)"', page), *re.split("<[^>]*>", page)])
     assert html.unescape(shown).count(EVIL) >= 20
@@ -64,9 +58,8 @@ def test_a_line_is_cut_where_it_leaves_the_axes_and_never_drawn_at_another_value
     chart.line([0, 1, 2], [0.25, 0.75, 1.0], "c0")
     (window,) = chart.root
     (line,) = window
-    assert (
-        line.get("points") == "10.0,160.0 60.0,60.0 110.0,10.0"
-    )  # the first value is below the axis, which ends at 110
+    # The first value is below the axis, which ends at 110.
+    assert line.get("points") == "10.0,160.0 60.0,60.0 110.0,10.0"
     assert window.tag == "svg" and window.get("viewBox") == "10 10 100 100"
     chart.line([0, 1, 2], [0.5, 0.75, 1.0], "c0")
     assert chart.root[1].tag == "polyline"

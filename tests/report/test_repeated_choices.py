@@ -92,9 +92,8 @@ def test_every_honest_result_of_a_submission_is_counted_once_whatever_came_after
 
 def test_the_bound_holds_for_independent_scores_and_is_larger_for_public_scores_of_fewer_rows() -> None:
     ledger = ledger_of(6, public=(0.80, 0.81, 0.79, 0.80, 0.805))
-    of_blends, few, many = (
-        bound(repeated_choices(ledger, ENTRY, share), n) for share, n in ((0.5, 0), (0.2, 1), (1.0, 1))
-    )
+    cases = ((0.5, 0), (0.2, 1), (1.0, 1))  # share of the public rows, number of the line
+    of_blends, few, many = (bound(repeated_choices(ledger, ENTRY, share), n) for share, n in cases)
     largest = np.random.default_rng(0).normal(0, ENTRY.standard_error, (2000, 6)).max(1).mean()
     assert largest < of_blends < 1.6 * largest and few > 1.8 * many > 0
 

@@ -64,17 +64,13 @@ def store_blend(folder: Path, **scores: object) -> None:
     write_json(folder / "chain.json", CHAIN)
 
 
-def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_equal_blends_with_what_differs(
-    tmp_path: Path,
-) -> None:
+def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_equal_blends_with_what_differs(tmp_path):
     rows = [row(name, 0.9, is_doubted=name != "c") for name in "abc"]
     unknown, other = [f"vit: {FOLDS_UNKNOWN}, so", f"cnn: {FOLDS_UNKNOWN}, so"], f"vit: {OTHER_FOLDS} (x)"
     store_blend(tmp_path / "a", notes=unknown)  # the same file without the doubt
     store_blend(tmp_path / "a-012345", notes=[*unknown, other])
-    assert doubt_lines(rows, tmp_path) == [
-        f"DOUBTED {'a' * 12}: {other}",
-        f"DOUBTED {'b' * 12}: its blend is no longer stored",
-    ]
+    gone = f"DOUBTED {'b' * 12}: its blend is no longer stored"
+    assert doubt_lines(rows, tmp_path) == [f"DOUBTED {'a' * 12}: {other}", gone]
     assert blend_text(tmp_path / "a") == "a (cnn; honest macro_f1 0.9000; folds of vit, cnn unknown)"
     words = "folds of vit, cnn unknown; folds of vit not those of the scored rows"
     assert blend_text(tmp_path / "a-012345") == f"a-012345 (cnn; DOUBTED macro_f1 0.9000; {words})"

@@ -195,9 +195,7 @@ def test_a_photo_gets_classes_and_similar_training_images(small_server: Server, 
     assert small_server.request("GET", "/training/99999999999.png")[0] == 404
 
 
-def test_sigterm_ends_the_command_after_the_running_requests_and_ctrl_c_says_that_it_was_stopped(
-    small_server, exported, rows
-):
+def test_sigterm_ends_it_after_the_running_requests_and_ctrl_c_says_that_it_was_stopped(small_server, exported, rows):
     images = [data for _, data in rows[:20]] + [encoded("WEBP")]
     expected = small_server.post(PREDICT, instances(images))[1]["predictions"]
     server = start(exported.command("serve", "--address", "127.0.0.1:0"))

@@ -22,21 +22,20 @@ def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers"
 
 
 MACHINES = {
-    "local": ({}, ()),
-    "kaggle": ({"KAGGLE_KERNEL_RUN_TYPE": "Batch", "ISTPUVM": "1", "TPU_NAME": "local"}, ()),
-    "kaggle tpu node": (NODE, ()),
-    "tpu node": ({"TPU_NAME": "grpc://10.0.0.2:8470"}, ()),
+    "local": {},
+    "kaggle": {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "ISTPUVM": "1", "TPU_NAME": "local"},
+    "kaggle tpu node": NODE,
+    "tpu node": {"TPU_NAME": "grpc://10.0.0.2:8470"},
 }
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_kind_of_machine_is_detected_and_the_users_bucket_has_precedence_on_it(name):
-    environment, paths = MACHINES[name]
-    assert storage.machine(environment, set(paths).__contains__) == name
-    assert choose(environment, paths, bucket="gs://mine/flowers/").path == "gs://mine/flowers"
+    assert storage.machine(MACHINES[name], set().__contains__) == name
+    assert choose(MACHINES[name], bucket="gs://mine/flowers/").path == "gs://mine/flowers"
     for bucket in ("mine/flowers", "gs://", "gs://UPPER/x"):
         with pytest.raises(UserError, match="expected gs://NAME"):
-            choose(environment, paths, bucket=bucket)
+            choose(MACHINES[name], bucket=bucket)
 
 
 def test_a_tpu_node_reads_googles_buckets_only():
@@ -91,9 +90,7 @@ def forks(monkeypatch):
     monkeypatch.setattr(storage, "subprocess", SimpleNamespace(run=run))
 
 
-def test_a_bucket_is_read_by_the_real_file_system_and_the_error_of_an_unreadable_one_names_cause_and_account(
-    gcs, forks
-):
+def test_a_bucket_is_read_by_the_real_file_system_and_an_error_names_cause_and_account(gcs, forks) -> None:
     environment = {**os.environ, **gcs.environment()}
     assert storage.try_place("gs://mine/data", environment, 15).startswith("1 entries, read in ")
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls

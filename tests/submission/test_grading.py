@@ -70,11 +70,8 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
 def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_score(tmp_path):
     (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,Public\nx,0,Public\ny,1,Private\nz,0,Private\n")
     (tmp_path / "p.csv").write_text("id,rose,iris,lily\n" + "".join(f"{i},.8,.1,.1\n" for i in "wxyz"))
-    graded = graded_in(
-        tmp_path,
-        tmp_path / "p.csv",
-        replace(FLOWERS, predicts="probabilities", metric="mean_column_auc", prediction_columns=CLASSES),
-    )
+    by_auc = replace(FLOWERS, predicts="probabilities", metric="mean_column_auc", prediction_columns=CLASSES)
+    graded = graded_in(tmp_path, tmp_path / "p.csv", by_auc)
     assert (graded.public, graded.public_trivial) == (None, None)
     assert (graded.private, graded.private_trivial) == (0.5, 0.5)
 

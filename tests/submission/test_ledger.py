@@ -47,18 +47,15 @@ def test_four_concurrent_processes_lose_no_line(tmp_path):
     assert contents.unreadable == 0
 
 
-def test_an_entry_with_fewer_fields_is_read(tmp_path):
+def test_a_line_of_an_earlier_or_a_later_version_is_read_with_the_fields_that_it_shares(tmp_path):
     """The ledger is the user's, and is never rewritten: lines of an earlier goldfold lack some fields."""
-    path = tmp_path / "ledger.jsonl"
+    path, point = tmp_path / "ledger.jsonl", ExpectedScore(450, 0.80, 0.02, 0.003, 1.0)
     ledger.append(path, replace(ENTRY, oof_digest="rows"))
     optional = ("oof_digest", "expected", "optimistic", "runs")
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in optional}) + "\n")
     contents = ledger.read(path)
     assert contents.entries == (ENTRY,) and ledger.noise_band(ENTRY, 0.3) is None
-
-
-def test_a_line_of_a_later_version_is_read_without_its_new_fields(tmp_path):
-    path, point = tmp_path / "ledger.jsonl", ExpectedScore(450, 0.80, 0.02, 0.003, 1.0)
+    path.unlink()
     ledger.append(path, replace(ENTRY, expected=(point,)))
     values = json.loads(path.read_text())
     values["expected"][0]["new"] = values["new"] = 1
@@ -96,10 +93,8 @@ def test_an_entry_or_a_submission_of_another_competition_does_not_count():
     contents = Ledger((ENTRY,), (there,), 0)
     assert ledger.already_sent(ledger.of_competition(contents, "digits", "flowers"), ENTRY.digest) is None
     of_roses = ledger.of_competition(contents, "digits", "kaggle.com/c/roses")
-    assert (
-        ledger.already_sent(of_roses, ENTRY.digest) == there
-        and ledger.submission_states(of_roses)[0].public_score == 0.5
-    )
+    assert ledger.already_sent(of_roses, ENTRY.digest) == there
+    assert ledger.submission_states(of_roses)[0].public_score == 0.5
     (row,) = ledger.submission_states(ledger.of_competition(contents, "digits", "flowers"))
     assert (row.state, row.public_score) == ("made", None)
 

@@ -35,11 +35,8 @@ def recipe_of(source: Path, target: Path) -> Recipe:
 def shards_of(rows: list[SourceImage]) -> list[Shard]:
     """Two training shards of four images, one test shard of four."""
     unlabelled = [SourceImage(row.id, -1, row.path, row.stamp) for row in rows[8:]]
-    return [
-        Shard("train", "00", tuple(rows[:4])),
-        Shard("train", "01", tuple(rows[4:8])),
-        Shard("test", "00", tuple(unlabelled)),
-    ]
+    parts = (("train", "00", rows[:4]), ("train", "01", rows[4:8]), ("test", "00", unlabelled))
+    return [Shard(part, name, tuple(images)) for part, name, images in parts]
 
 
 def digests(target: str | Path) -> dict[str, str | None]:

@@ -52,9 +52,8 @@ def free_port() -> int:
 @contextmanager
 def service(*command: str, port: int):
     """Run a Beam or Dask service in a process group of its own until the end of the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command], env=ENVIRONMENT, stdout=-3, stderr=-3, start_new_session=True
-    )
+    words = [sys.executable, "-m", *command]
+    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=-3, stderr=-3, start_new_session=True)
     try:
         end = time.monotonic() + 120
         while port:
@@ -79,12 +78,8 @@ def portable():
         worker = "apache_beam.runners.worker.worker_pool_main"
         stack.enter_context(service(worker, f"--service_port={pool}", port=pool))
         environment = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{pool}"]
-        yield [
-            "--runner=PortableRunner",
-            f"--job_endpoint=localhost:{jobs}",
-            *environment,
-            "--sdk_worker_parallelism=2",
-        ]
+        runner = ["--runner=PortableRunner", f"--job_endpoint=localhost:{jobs}", "--sdk_worker_parallelism=2"]
+        yield [*runner, *environment]
 
 
 @contextmanager

@@ -32,9 +32,7 @@ def shards(photos):
     return shards_of(rows_of(photos))
 
 
-def test_each_size_gets_one_file_with_kaggles_name_the_rows_in_order_and_the_pixels_of_the_decoder(
-    shards, recipe, photos
-):
+def test_each_size_gets_a_file_with_kaggles_name_the_rows_in_order_and_decoded_pixels(shards, recipe, photos) -> None:
     outcome = convert_shard(shards[0], replace(recipe, kind="png"))
     names = {size: f"tfrecords-png-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
     assert [*outcome.files] == [*names.values()]
@@ -60,12 +58,8 @@ def test_a_finished_shard_is_not_touched_unless_it_is_damaged_or_something_it_de
     # A damaged one is written again.
     expected, file = digests(recipe.target), Path(recipe.target) / next(iter(first.files))
     manifest = Path(recipe.target) / shards[0].manifest
-    for damaged, content in (
-        (file, b""),
-        (file, file.read_bytes()[:-1] + b"?"),
-        (manifest, manifest.read_bytes()[:50]),
-    ):
-        damaged.write_bytes(content)
+    for path, content in ((file, b""), (file, file.read_bytes()[:-1] + b"?"), (manifest, manifest.read_bytes()[:50])):
+        path.write_bytes(content)
         assert not convert_shard(shards[0], recipe).reused
         assert digests(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
     file.unlink()
@@ -112,9 +106,7 @@ def test_several_processes_write_the_bytes_of_one(shards, recipe):
     assert digests(recipe.target) == digests(alone.target) and len(digests(recipe.target)) == 6
 
 
-def test_the_error_of_a_shard_is_raised_and_after_a_killed_process_the_same_call_continues(
-    shards, recipe, photos, monkeypatch
-):
+def test_the_error_of_a_shard_is_raised_and_after_a_kill_the_same_call_continues(shards, recipe, photos, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(UserError, match=r"was killed, .* the same command continues"):
         patched.setattr("competition.tfrecord_export.shard.convert_shard", _die)
         list(convert_shards(shards, recipe, 1))

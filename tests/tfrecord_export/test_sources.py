@@ -1,10 +1,8 @@
 from dataclasses import replace
 
-import pytest
 from data_fixtures import PLAIN
 from small_source import write_photo
 
-from competition.config.errors import UserError
 from competition.tfrecord_export.sources import read_source
 
 OPTIONS = replace(PLAIN, adapter="folder")
@@ -28,9 +26,3 @@ def test_tables_with_images(tmp_path):
     before = source.rows["train"][0].stamp
     write_photo(tmp_path / "images/001.jpg", 9)
     assert read_source(str(tmp_path), OPTIONS).rows["train"][0].stamp != before
-
-
-def test_a_folder_of_tfrecords_is_refused(tmp_path):
-    (tmp_path / "00-24x24-2.tfrec").touch()
-    with pytest.raises(UserError, match=r"holds no JPEG.* image; name a folder of photos"):
-        read_source(str(tmp_path), OPTIONS)

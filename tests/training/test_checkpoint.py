@@ -8,7 +8,7 @@ import pytest
 
 from competition.files.manifest import sha256
 from competition.training import checkpoint as checkpoint_module
-from competition.training.checkpoint import Checkpoints, load_arrays, save_arrays
+from competition.training.checkpoint import Checkpoints, save_arrays
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -80,12 +80,6 @@ def test_a_damaged_checkpoint_is_skipped_and_if_all_are_damaged_there_is_none(tm
     np.testing.assert_array_equal(loaded["a"], arrays(5)["a"])
     DAMAGES[damage](tmp_path / "step-00000005.npz", tmp_path / "step-00000005.json")
     assert Checkpoints(tmp_path, "x").latest() is None
-
-
-def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
-    np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
-    with pytest.raises(ValueError, match="allow_pickle"):
-        load_arrays(tmp_path / "w.npz")
 
 
 def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path, monkeypatch) -> None:

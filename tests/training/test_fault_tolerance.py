@@ -1,6 +1,5 @@
 """A hang ends the process so that it can be resumed; a lost device is opened again; no other error is retried. What memory allows."""
 
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,15 +87,13 @@ TensorFlowEngine.take_steps = unsteady
 
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first
-def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Workspace, tmp_path: Path) -> None:
-    workspace = finished.copy_to(tmp_path)
-    shutil.rmtree(workspace.work / "members")
+def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(untrained: Workspace) -> None:
     arguments = ("--member", "slim", "--fold", "0")
-    ran = workspace.run("train", *arguments, sets="device.hang_seconds=30", code=UNSTEADY)
+    ran = untrained.run("train", *arguments, sets="device.hang_seconds=30", code=UNSTEADY)
     assert ran.code == 1, ran.err
     assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.out
     assert "Timeout" in ran.err and "in unsteady" in ran.err and "in train_models" in ran.err  # the stacks of the hang
-    assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"))
+    assert any(untrained.work.glob("members/slim/*/fold0/checkpoints/*.json"))
 
 
 LARGE = replace(params().members["cnn"], image_size=512, train=params("train.batch=128").train)

@@ -164,9 +164,8 @@ def test_the_losses_of_a_regression_have_the_same_unit_whatever_that_of_the_valu
     values, losses = np.linspace(1.0, 2.0, CLASSES), []
     for unit in (1.0, 100.0):
         rows = FoldRows(FROZEN, IMAGES, 1, Targets("regression", unit * values))
-        trained = HeadTrainer(rows, "rmse", features.stored_features(IDS, {"identity": table})).train_to_end(
-            1, FROZEN.train
-        )
+        trainer = HeadTrainer(rows, "rmse", features.stored_features(IDS, {"identity": table}))
+        trained = trainer.train_to_end(1, FROZEN.train)
         losses.append((trained.selected.loss, trained.selected.held_out_loss))
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 

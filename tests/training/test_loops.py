@@ -7,18 +7,11 @@ import pytest
 import tensorflow as tf
 from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 
+from competition.training import optimizer
 from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
 from competition.training.network_trainer import warmup_cosine
-from competition.training.optimizer import (
-    STEPS_PER_DOUBLING,
-    FlatVector,
-    adamw_step,
-    next_loss_scale,
-    step_table,
-    unpack_row,
-)
 from competition.training.trainer import Stopped
 
 
@@ -49,14 +42,13 @@ def test_gradients_are_clipped(limited: str) -> None:
 
 
 def test_a_gradient_of_a_frozen_variable_whose_square_overflows_leaves_the_other_steps_alone() -> None:
-    layout, ones = FlatVector(((2,), (3,)), ((0.0, False), (1.0, True))), tf.ones(5)
-    rows = step_table(np.full(1, 0.01), 0, replace(TRAIN, freeze_epochs=1, clip_norm=1.0), 4, layout.groups)
-    scalars = unpack_row(tf.constant(rows[0]))
+    layout, ones = optimizer.FlatVector(((2,), (3,)), ((0.0, False), (1.0, True))), tf.ones(5)
+    rows = optimizer.step_table(np.full(1, 0.01), 0, replace(TRAIN, freeze_epochs=1, clip_norm=1.0), 4, layout.groups)
+    scalars = optimizer.unpack_row(tf.constant(rows[0]))
     variables, moments = [tf.ones(2), tf.ones(3)], (tf.zeros(5), tf.zeros(5))
-    expected, _, _ = adamw_step(layout, ones, variables, moments, None, scalars)
-    change, (_, second_moment), _ = adamw_step(
-        layout, tf.constant([2e19, 1, 1, 1, 1]), variables, moments, None, scalars
-    )
+    expected, _, _ = optimizer.adamw_step(layout, ones, variables, moments, None, scalars)
+    overflowing = tf.constant([2e19, 1, 1, 1, 1])
+    change, (_, second_moment), _ = optimizer.adamw_step(layout, overflowing, variables, moments, None, scalars)
     np.testing.assert_array_equal(change, expected)
     assert np.isfinite(second_moment).all()
 
@@ -102,11 +94,11 @@ def test_a_step_compiled_by_xla_with_a_scaled_loss_trains_the_same_model_and_an_
 
 def test_the_scale_is_halved_after_an_overflow_and_doubled_after_many_steps_without() -> None:
     def following(scale: float, steps: int, is_finite: bool) -> list[float]:
-        return np.asarray(next_loss_scale(np.array([scale, steps], np.float32), is_finite)).tolist()
+        return np.asarray(optimizer.next_loss_scale(np.array([scale, steps], np.float32), is_finite)).tolist()
 
     assert following(1024, 7, True) == [1024, 8]
-    assert following(1024, STEPS_PER_DOUBLING - 1, True) == [2048, 0]
-    assert following(2.0**24, STEPS_PER_DOUBLING - 1, True) == [2.0**24, 0]
+    assert following(1024, optimizer.STEPS_PER_DOUBLING - 1, True) == [2048, 0]
+    assert following(2.0**24, optimizer.STEPS_PER_DOUBLING - 1, True) == [2.0**24, 0]
     assert following(1024, 7, False) == [512, 0] and following(1, 7, False) == [1, 0]
 
 

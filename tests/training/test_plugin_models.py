@@ -1,4 +1,4 @@
-"""The network of a user's builder: what it may be, and the sentence for what it may not be; missing ImageNet weights."""
+"""The network of a user's builder: what it may be, and the sentence for what it may not be."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,12 +7,10 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from builders import ROOT
 from small_engines import CLASSES, PARAMS, TRAIN
 
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import Plugins, activate
 from competition.training.engine import layer_groups
 from competition.training.model import build
@@ -80,17 +78,3 @@ def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path:
 def test_a_wrong_network_is_one_sentence(builder, message: str) -> None:
     with pytest.raises(UserError, match=rf"MODELS\['mine'\]: .*{message}"):
         build(member_of(builder), CLASSES)
-
-
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        ("members.small.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
-        ("members.cnn.weights=imagenet", "there are no ImageNet weights of cnn"),
-        ("members.cnn.architecture=from_file", "architecture from_file needs a .keras file"),
-        ("members.cnn.normalise=imagenet", "only architecture from_file takes another value than auto"),
-    ],
-)
-def test_wrong_weights_are_refused_before_anything_runs(sets: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_params(ROOT / "params.yaml", parse_overrides(sets))

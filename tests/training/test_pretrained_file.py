@@ -69,9 +69,8 @@ def test_a_model_without_normalisation_gets_the_stated_one(normalise, normalised
     model = classifier(rescaling=False)
     backbone = keras.Model(model.inputs, model.layers[-1].input)
     expected = backbone.predict(normalised.astype(np.float32), verbose=0)
-    np.testing.assert_allclose(
-        features_of(member_of(saved(model, tmp_path), normalise)), expected, rtol=1e-3, atol=1e-3
-    )
+    features = features_of(member_of(saved(model, tmp_path), normalise))
+    np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_the_weights_are_trained_with_the_options_of_any_network(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params import Head
-from competition.config.params_file import load_params
 from competition.files.image_codec import encode_png
 from competition.input_pipeline.labelled_images import Images
 from competition.training.features import compute_features
@@ -30,22 +29,6 @@ def engine_of(architecture: str = "timm:test_vit", weights: object = "none"):
 
     stated = {"architecture": architecture, "weights": str(weights), "image_size": 32, "head": Head("linear")}
     return TimmEngine(replace(member(), **stated), 4)
-
-
-@pytest.mark.parametrize(
-    ("stated", "message"),
-    [
-        ("weights: none", "a network of timm is not trained here; give the member a head"),
-        ("weights: model.pth, head: {kind: linear}", r"expected imagenet, none or a .safetensors"),
-        ("weights: none, normalise: bgr, head: {kind: linear}", "takes another value than auto"),
-    ],
-)
-def test_a_member_that_timm_cannot_be_is_refused_before_anything_starts(tmp_path, stated, message):
-    file = tmp_path / "params.yaml"
-    member = f"{{architecture: 'timm:resnet18', image_size: 32, alpha: 1.0, {stated}}}"
-    file.write_text(f"extends: {ROOT}/params.yaml\nmembers:\n  x: {member}\n")
-    with pytest.raises(UserError, match=message):
-        load_params(file)
 
 
 @with_timm

@@ -20,14 +20,8 @@ from competition.config.errors import UserError
 from competition.config.params import Dimension
 from competition.config.search_space import Values, grid
 from competition.ensemble.metrics import metric_named
-from competition.tuning.choice import (
-    best_trial,
-    finished_trials,
-    gain_over_own_values,
-    limit_reached,
-    origin_of,
-    own_trial,
-)
+from competition.tuning import choice
+from competition.tuning.choice import best_trial, finished_trials, origin_of, own_trial
 from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
@@ -219,7 +213,9 @@ def test_a_study_ends_when_its_hours_are_used(tmp_path) -> None:
         return even(values, trial)
 
     finished, _ = searched(tmp_path / "study.log", 50, slow, hours=0.25 / 3600)
-    assert len(finished) in {1, 2, 3} and "tune.hours" in limit_reached(finished, settings(50, hours=0.25 / 3600))
+    assert len(finished) in {1, 2, 3} and "tune.hours" in choice.limit_reached(
+        finished, settings(50, hours=0.25 / 3600)
+    )
 
 
 @pytest.mark.parametrize(("sampler", "package"), [("gp", "torch"), ("cmaes", "cmaes")])
@@ -279,7 +275,7 @@ def predictions(accuracy: float, seed: int) -> np.ndarray:
 
 
 def gain(before, after, metric: str = "accuracy", seed: int = 0):
-    return gain_over_own_values(LABELS, before, after, metric_named(metric), 4, seed)
+    return choice.gain_over_own_values(LABELS, before, after, metric_named(metric), 4, seed)
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "log_loss"])

@@ -23,15 +23,8 @@ def finish_study(work: Path, overrides: str, values: dict[str, float], folds: li
     """Write the files of a finished study, like `make tune`; return the path of its result."""
     depends = studies.tuning_dependencies(workspace_with(work, overrides), "cnn")
     best, own_values = studies.tuning_result_path(work, "cnn", depends), {key: OWN[key] for key in values}
-    finished = f"{len(list((work / 'tune' / 'cnn').glob('*'))):03}"
-    result = {
-        "values": values,
-        "own_values": own_values,
-        "folds": folds,
-        "data": PREPARED.digest,
-        "tried": {},
-        "finished": finished,
-    }
+    result = {"values": values, "own_values": own_values, "folds": folds, "data": PREPARED.digest, "tried": {}}
+    result |= {"finished": f"{len(list((work / 'tune' / 'cnn').glob('*'))):03}"}
     write_json(best, result)
     write_manifest(best.with_name("manifest.json"), depends, [best], result, {})
     return best
@@ -72,9 +65,8 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
 
 def test_a_member_that_states_its_tuned_folds_has_the_values_that_it_states(tmp_path: Path) -> None:
     finish_study(tmp_path, "", {"learning_rate": 0.25}, [0, 1])
-    member, origins = tuned(
-        tmp_path, "members.cnn.tuned_folds=[0,1]"
-    )  # as `make adopt` writes them: of the first trial
+    # As `make adopt` writes them: of the first trial.
+    member, origins = tuned(tmp_path, "members.cnn.tuned_folds=[0,1]")
     assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1) and origins == {}
     assert not studies.is_tuned(params("members.cnn.tuned_folds=[0,1] tune.members=[]"), "cnn")
 
