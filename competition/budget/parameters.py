@@ -41,7 +41,8 @@ def imported(path: Path, params: Params) -> Params:
     tree = read_yaml(path)
     complete = file_tree(with_members(replace(params, external={}), {}, ()))
     members = validate({**complete, "members": tree["members"]}).members
-    return with_members(params, members, tree["blend"]["members"], tuple(tree["predict"]["views"]))
+    blended = tree["blend"]["members"] or list(members)
+    return with_members(params, members, blended, tuple(tree["predict"]["views"]))
 
 
 def file_text(
@@ -53,11 +54,13 @@ def file_text(
     head: lines of the comment at the top.
     """
     lines = [*(f"# {line}" for line in head), f"extends: {rendered(base.as_posix())}"]
+    everybody = {*params.members, *params.external}  # stated as all, so that a member that a user adds takes part
+    blended = () if {*params.blend.members} == everybody else params.blend.members
     blocks: dict[str, dict[str, object]] = {
         "predict": {"views": params.predict.views},
         "policy": {"method": params.policy.method},
         "tune": {"trials": 0, "members": []},
-        "blend": {"members": params.blend.members},
+        "blend": {"members": blended},
         "cluster": {"members": params.cluster.members},
     }
     plain = to_plain(params)

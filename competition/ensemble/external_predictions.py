@@ -109,6 +109,8 @@ def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     expected = {name, *classes}
     if differing := sorted({*table.columns} ^ expected):
         remedy = "remove them" if expected < {*table.columns} else "rename the columns"
+        if {*table.columns} < expected:
+            remedy = "they are missing; a class that a model does not know gets a column of zeros"
         raise UserError(
             f"{path} has the columns {first_few(table.columns)}; expected {name!r} and one for each class name, separated by commas "
             f"(to_csv without sep and decimal); they differ in {first_few(differing)}: {remedy}"
@@ -140,8 +142,8 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         )
     if sorted(columns) != sorted(classes):
         raise UserError(
-            f"{path} has the classes {first_few(columns)}; expected the {len(classes)} of the competition, {first_few(classes)}; a "
-            "class that a model does not know gets a column of zeros"
+            f"{path} has the classes {first_few(columns)}; expected the {len(classes)} of the competition, {first_few(classes)}; they "
+            f"differ in {first_few(sorted({*columns} ^ {*classes}))}; a class that a model does not know gets a column of zeros"
         )
     # As exact as they are: float16 makes a confident network's probabilities 0 and 1, and ties of what an AUC must order.
     dtype = np.float16 if probs.dtype == np.float16 else np.float32

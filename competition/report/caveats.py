@@ -217,7 +217,7 @@ def caveats_section(
         classifier = f"Adversarial validation, by cross-validated logistic regression on {counts}; {unlike}."
         blocks.append(Text([classifier, *of_shift], shift.differs))
     if (folder / "series.png").is_file():
-        blocks.append(Image(sheet_uri(folder / "series.png"), "What may be series, the largest first."))
+        blocks.append(Image(sheet_uri(folder / "series.png"), "The largest of what may be series; series.csv has all."))
     sources = "data/series.csv, series.png, shift.csv, shift.json, blend/scores.json"
     title = "Adversarial validation and series"
     return Section("caveats", title, f"{sources} · make download, make predict", blocks)

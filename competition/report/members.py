@@ -155,6 +155,7 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
     scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))
     if len(scores) < 2:
         return []
+    is_cut = False  # the chart of scores begins above the lowest
     has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
     mark = overfit.best if overfit is not None and overfit.is_clear else None
@@ -169,13 +170,14 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
         if metric in METRICS and METRICS[metric].sign > 0 and len(finite) > 10:
             low = float(np.quantile(finite, 0.2))  # those of the first epochs would compress the rest of the chart
         ends = axis_ends([low, high], score_range(metric))
+        is_cut = bool(finite.min() < ends[0])
         drawings.append(epoch_chart(name, {shortened(f"held-out {metric}", 40): scores}, ends, mark))
     note = (
         "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
         "`device.score_epochs: 6` scores them after six epochs."
     )
     if has_losses or has_scores:
-        note = overfitting_text(overfit)
+        note = overfitting_text(overfit) + " The lowest scores are below the chart." * is_cut
     return [Charts(drawings, note, name)]
 
 

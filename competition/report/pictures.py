@@ -104,7 +104,9 @@ def contact_sheet(images: np.ndarray | Sequence[np.ndarray], captions: Sequence[
         sheet.paste(Image.fromarray(image).resize((TILE, TILE), resampling), (x, y))
         for line, text in enumerate(caption.split("\n")):
             while font.getlength(text) > TILE and len(text) > 1:
-                text = text[:-2] + "…"
+                text = (
+                    "…" + text[2:] if "/" in text else text[:-2] + "…"
+                )  # of a file in a folder the end tells which one
             pen.text((x, y + TILE + 1 + LINE * line), text, fill="black", font=font)
     with atomic_write(path) as temporary:
         sheet.save(temporary, format="PNG")

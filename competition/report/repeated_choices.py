@@ -36,7 +36,7 @@ def repeated_choices(ledger: Ledger, current: Entry, public_share: float) -> lis
     blends = {(entry.digest, entry.honest_score) for entry in ledger.entries if on_same_rows(entry, current)}
     of_metric = tuple(entry for entry in ledger.entries if entry.metric == current.metric)
     scored = [row for row in submission_states(replace(ledger, entries=of_metric)) if row.public_score is not None]
-    error = current.standard_error or 0.0
+    error = 0.0 if current.is_doubted else current.standard_error or 0.0  # a doubted one bounds nothing
     public_error = error * sqrt(current.oof_rows / max(1, round(current.test_rows * public_share)))
     lines = []
     for count, noise, text in (

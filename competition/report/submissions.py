@@ -39,7 +39,7 @@ def leaderboard_section(
     for row, why in choices:
         entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-        honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
+        honest = f"{entry.honest_score:.4f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
         public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
         public += " (make grade)" if row.state == ledger.GRADED else ""
         columns = {"select": entry.file, "why": why, "honest (training rows)": honest}

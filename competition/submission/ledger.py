@@ -258,8 +258,11 @@ def table(rows: Sequence[SubmissionState], public_share: float, metric: str) -> 
         public = row.public_score if is_comparable else None
         gap = public - honest if public is not None and honest is not None else None
         error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
-        scores = (entry.oof_score, honest, row.public_score, row.private_score)
-        cv, honest_text, public_text, private_text = (f"{score:.5f}" if score is not None else "-" for score in scores)
+        cv, honest_text = (f"{score:.4f}" if score is not None else "-" for score in (entry.oof_score, honest))
+        # As many decimals as on Kaggle.
+        public_text, private_text = (
+            f"{score:.5f}" if score is not None else "-" for score in (row.public_score, row.private_score)
+        )
         lines.append(
             {
                 "digest": entry.digest[:12],

@@ -12,6 +12,7 @@ from typing import Any
 from competition.config.digests import digest_of
 from competition.config.params import REMOVED, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
+from competition.config.yaml_text import read_yaml
 from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
@@ -146,6 +147,8 @@ def set_newest_blend(folder: Path) -> None:
 
 
 def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:
-    """The parameter file of the budget that made these members; None if `params` names them all, or no budget ran."""
+    """The parameter file of the budget that made these members; None if `params` names them all, or no budget made them."""
     path, named = work / BUDGET_FILE, params.blend.members or (*params.members, *params.external)
-    return path if path.is_file() and not set(members) <= set(named) else None
+    if not path.is_file() or set(members) <= set(named):
+        return None
+    return path if set(members) <= {*read_yaml(path).get("members", {}), *params.external} else None

@@ -71,12 +71,21 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
 
 
 def left_out_notes(workspace: Workspace, sources: Collection[str]) -> list[str]:
-    """A note on each member of the blend that has no predictions. No stored result depends on these members.
+    """A note on each member that takes no part: it has no predictions, or blend.members does not name it. No result depends on them.
 
     sources: see prediction_sources.
     """
-    names = [name for name in blended_runs(workspace) if name not in sources]
-    return [f"{name}: no fold model has predicted, so it takes no part" for name in names]
+    params, blended = workspace.params, blended_runs(workspace)
+    names = [name for name in blended if name not in sources]
+    unnamed = [
+        name
+        for name in (*params.members, *params.external)
+        if params.blend.members and name not in params.blend.members
+    ]
+    return [
+        *(f"{name}: no fold model has predicted, so it takes no part" for name in names),
+        *(f"{name}: not among blend.members, so it takes no part" for name in unnamed),
+    ]
 
 
 def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:

@@ -180,8 +180,11 @@ def summary(search: Search) -> list[str]:
     rows.append(("start, and looks at the networks", duration(max(other_seconds, 0.0)), "", ""))
     columns = ("candidate", "spent", f"mean of the folds' {search.job.prepared.competition.metric}", "")
     marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
-    more = max(search.left, 0.0) + search.clock.seconds
-    next_ones = [one for one in search.trials if 0 < one.needs <= more]
+    more, next_ones = max(search.left, 0.0) + search.clock.seconds, list[Trial]()
+    for trial in search.trials:  # in the order in which they would be tried
+        if 0 < trial.needs <= more:
+            next_ones.append(trial)
+            more -= trial.needs
     unmeasured = [one.name for one in search.trials if one.verdict in (NO_TIME, STOPPED)]
     twice = "; ".join(
         [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]

@@ -22,7 +22,8 @@ def selected_members(job: Job) -> list[str]:
         raise UserError(f"MEMBER={selected}: {where}; {own}")
     if selected and selected not in names:
         known = ", ".join([*names, *job.params.external])
-        raise UserError(f"MEMBER={selected}: no such member; the members are {known}")
+        one = "expected one member" if "," in selected else "no such member"
+        raise UserError(f"MEMBER={selected}: {one}; the members are {known}")
     return [selected] if selected else names
 
 

@@ -95,6 +95,6 @@ def blend_named(job: Job, letter: str, name: str) -> Path:
         listed = " and ".join(map(blend_text, matches)) or ", ".join(folder.name for folder in folders)
         raise UserError(
             f"{problem}; expected make compare-blends A=... B=... with the first digits, or all, of one blend each; there are "
-            f"{listed or 'none, every `make predict` stores one'}"
+            f"{listed or f'none in {display_path(job.path())}, every `make predict` stores one'}"
         )
     return matches[0]

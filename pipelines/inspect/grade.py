@@ -62,7 +62,9 @@ def run(job: Job) -> None:
 
 
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
-    """The private score against the interval that chance explains on as many rows."""
+    """The private score against the interval that chance explains on as many rows; a doubted score lets expect nothing."""
+    if entry.is_doubted:
+        return "nothing was expected of the private one: `make blend` and `make report` say which member's predictions are doubted"
     low, high = interval(entry.expected, rows)
     of_rows = f"{low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
     if low <= private <= high:
@@ -72,6 +74,4 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     )
     if metric_named(entry.metric).sign * (private - (low + high) / 2) > 0:
         advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"
-    if entry.is_doubted:
-        advice = "`make blend` and `make report` say which member's predictions are doubted"
     return f"the private one is outside of {of_rows}; {advice}"

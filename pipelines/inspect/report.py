@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from rich import filesize
@@ -15,6 +14,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
+from competition.config.yaml_text import read_yaml
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import joined_notes
 from competition.ensemble.metrics import metric_named
@@ -50,7 +50,7 @@ from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.selection import not_on_kaggle
 from pipelines.terminal.job import Job, image_cache, track
-from pipelines.terminal.output import display_path, with_params
+from pipelines.terminal.output import as_called, display_path, with_params
 from pipelines.terminal.versions import git_commit
 
 WRITTEN = "written"
@@ -137,7 +137,11 @@ def write_page(job: Job, page: Path, reloads: bool = False) -> None:
     """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
-    complete = partial(with_params, params=display_path(job.options.params), sets=job.options.sets)
+    file = display_path(job.options.params)
+
+    def complete(text: str) -> str:
+        return as_called(with_params(text, file, job.options.sets))
+
     write_text(page, render(head, sections_of(job, results), reloads, complete))
     if reloads:
         return
@@ -242,7 +246,13 @@ def steps_section(job: Job, results: Results) -> Section | None:
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    base = file
+    if (
+        job.options.params.parts[-2:] == BUDGET_FILE.parts
+    ):  # more time is for the candidates of the file that the budget was for
+        base = display_path(job.options.params.parent / read_yaml(job.options.params)["extends"])
+    files = {step: base if "HOURS=" in step.command else file for step in steps}
+    steps = [replace(step, command=as_called(with_params(step.command, files[step], sets))) for step in steps]
     return next_steps.next_steps_section(steps)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from competition.training.engine import Engine
 
 NEXT_STAGE = "+"
+FLAGS = {make_name(name): flag_of(name) for name in FIELDS}  # variable of make -> option
 
 app = typer.Typer(
     name="goldfold",
@@ -153,6 +154,10 @@ def main() -> None:
                 )
                 sys.exit(2)
             key, equals, _ = word.partition("=")  # the value may be a secret
+            if equals and key in FLAGS and not before.startswith("-"):
+                sentence = f"outside of make it is an option: goldfold {words[0]} {FLAGS[key]} ..."
+                print_line(f"goldfold: {key}= was found where an option was expected; {sentence}", sys.stderr)
+                sys.exit(2)
             if equals and "." in key and key.replace(".", "").isidentifier() and not before.startswith("-"):
                 sentence = f'parameters are overridden by --set: goldfold {words[0]} --set "{key}=..."'
                 print_line(f"goldfold: {key}= was found where an option was expected; {sentence}", sys.stderr)
@@ -172,7 +177,7 @@ def main() -> None:
                 values[flags[flag]] = FIELDS[flags[flag]].type is bool or (value if equals else following)
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
     if {"member", "fold"} & values.keys() and {"train", "predict"} <= {words[0] for words in stages if words}:
-        print_line("goldfold: MEMBER and FOLD choose what `train` trains; `predict` blends every complete member")
+        print_line("MEMBER and FOLD choose what `train` trains; `predict` blends every complete member")
     process = Process()
     for number, arguments in enumerate(stages, 1):
         process.is_last = number == len(stages)
