@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 HIDDEN = "[hidden]"
+ESCAPES = r"\\%&+"  # for a regular expression: what a character begins with that is not plain, see _character_pattern
 SHORTEST = 4  # characters of a secret that is looked for; a shorter one would match in ordinary words
 
 # Each pattern keeps its first group and hides the rest.
@@ -60,7 +61,10 @@ def _pattern_of(known: tuple[str, ...]) -> re.Pattern[str]:
     forms = {form for piece in pieces for form in (piece, *_encoded(piece))}
     line_break = r"(?:[ \t]*(?:[\r\n]|\\+[rn])+[ \t]*)?"
     patterns = [line_break.join(map(_character_pattern, form)) for form in sorted(forms, key=len, reverse=True)]
-    return re.compile("|".join(patterns) or "(?!)")
+    # A look at two characters rules most of a long text out, such as the names of 100,000 files.
+    firsts, seconds = ("".join(map(re.escape, sorted({form[at] for form in forms}))) for at in (0, 1))
+    begin = rf"(?=[{ESCAPES}]|[{firsts}][{seconds}{ESCAPES}\s])"
+    return re.compile(rf"{begin}(?:{'|'.join(patterns)})" if patterns else "(?!)")
 
 
 def _encoded(secret: str) -> Iterator[str]:

@@ -7,8 +7,11 @@ beside the target, which is renamed when all of them are complete.
 import os
 import shutil
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich import filesize
@@ -21,6 +24,11 @@ from competition.kaggle.errors import KaggleError
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
+LOCAL_HEADER = (
+    30  # bytes before the name of a file, of which the last four are the lengths of two fields (APPNOTE 4.3.7)
+)
+UTF8 = 0x800  # flag of a name in UTF-8
+KNOWN_FLAGS = 0xE | UTF8  # how it was compressed, and sizes behind the content: those of the list at the end are used
 
 
 class ArchiveRefusal(UserError):
@@ -44,8 +52,8 @@ def extract(
     Removes the temporary folder of a killed run first. The caller holds a lock against a second run.
     """
     with _open(path) as zipped:
-        sizes = {member.filename: member.file_size for member in _members(path, zipped, secrets)}
-        _unpack(path, zipped, sizes, folder, progress)
+        members = {member.filename: member for member in _members(path, zipped, secrets)}
+        _unpack(path, zipped, members, folder, progress)
 
 
 def _open(path: Path) -> zipfile.ZipFile:
@@ -61,25 +69,29 @@ def _open(path: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:
+def _unpack(
+    path: Path, zipped: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], folder: Path, progress: Progress
+) -> None:
     """Write the files to a temporary folder and rename it to `folder`."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not an empty folder: remove or rename it, then unpack {path.name} again.")
     temporary = folder.parent / f".{folder.name}.unpacking"
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
-    needed = sum(sizes.values())
+    needed = sum(member.file_size for member in members.values())
     require_disk_space(str(path), needed, folder.parent)
     try:
-        for name in ("", *_folders(sizes)):
+        for name in ("", *_folders(members)):
             Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
         done = 0
-        for name in sizes:
+        for name, member in members.items():
             # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
             # "x" refuses a name that this file system takes for an earlier one (another letter case on macOS).
-            with open(f"{temporary}/{name}", "xb") as sink:  # noqa: PTH123
-                for chunk in _chunks(path, zipped, name):
-                    sink.write(chunk)
+            with open(f"{temporary}/{name}", "xb", 0) as sink:  # noqa: PTH123
+                for chunk in _chunks(path, zipped, member):
+                    unwritten = memoryview(chunk)
+                    while unwritten:  # a disk that fills up takes a part, and fails at the next call
+                        unwritten = unwritten[sink.write(unwritten) :]
                     done += len(chunk)
                     progress(done, needed)
         os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
@@ -101,15 +113,42 @@ def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
         raise KaggleError("disk", sentence)
 
 
-def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
-    """The content of a file, read to its end, where zipfile compares the CRC."""
+def _chunks(path: Path, zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The content of a file, read to its end and compared with its CRC."""
+    if (content := _small_content(zipped, member)) is not None:
+        yield content
+        return
     try:
-        with zipped.open(name) as source:
+        with zipped.open(member) as source:
             while chunk := source.read(CHUNK):
                 yield chunk
     except Exception as error:  # damaged bytes may cause any exception in zipfile and its decompressors
-        reason = f"is damaged: {name!r} does not match its checksum or cannot be unpacked"
+        reason = f"is damaged: {member.filename!r} does not match its checksum or cannot be unpacked"
         raise ArchiveRefusal(path, reason) from error
+
+
+def _small_content(zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes | None:
+    """The content of a small file, in a third of the time of ZipFile.open; None if it is large or anything is not as expected.
+
+    It is as expected if the name before the content, the size and the CRC are those of the list at the end of the archive.
+    """
+    source = zipped.fp
+    if source is None or max(member.file_size, member.compress_size) > CHUNK or member.flag_bits & ~KNOWN_FLAGS:
+        return None
+    source.seek(member.header_offset)
+    header = source.read(LOCAL_HEADER)
+    name_length, extra_length = struct.unpack("<HH", header[-4:]) if len(header) == LOCAL_HEADER else (0, 0)
+    name = source.read(name_length + extra_length)[:name_length]
+    content = source.read(member.compress_size)
+    with suppress(zlib.error, UnicodeError):
+        if member.compress_type == zipfile.ZIP_DEFLATED:
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, member.file_size + 1)
+        elif member.compress_type != zipfile.ZIP_STORED:
+            return None
+        is_same_name = name.decode("utf-8" if member.flag_bits & UTF8 else "cp437") == member.orig_filename
+        if is_same_name and len(content) == member.file_size and zlib.crc32(content) == member.CRC:
+            return content
+    return None
 
 
 def _members(path: Path, zipped: zipfile.ZipFile, secrets: Sequence[str]) -> list[zipfile.ZipInfo]:

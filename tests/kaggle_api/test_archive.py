@@ -44,6 +44,34 @@ def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     assert {p.name for p in tmp_path.iterdir()} == {"first", "raw", "valid.zip"}
 
 
+def test_small_files_of_every_kind_are_unpacked_as_zipfile_reads_them(tmp_path):
+    kinds = {
+        "ä.jpg": zipfile.ZIP_DEFLATED,
+        "b.jpg": zipfile.ZIP_STORED,
+        "c.jpg": zipfile.ZIP_LZMA,
+        "empty": zipfile.ZIP_DEFLATED,
+    }
+    with (tmp_path / "kinds.zip").open("wb") as file, zipfile.ZipFile(file, "w") as written:
+        for name, kind in kinds.items():
+            written.writestr(name, b"" if name == "empty" else name.encode() * 99, kind)
+        with written.open("large", "w") as large:
+            large.write(bytes(archive.CHUNK + 1))
+    archive.extract(tmp_path / "kinds.zip", tmp_path / "raw")
+    with zipfile.ZipFile(tmp_path / "kinds.zip") as zipped:
+        assert files_below(tmp_path / "raw") == {name: zipped.read(name) for name in zipped.namelist()}
+        by_zipfile = [one.filename for one in zipped.infolist() if archive._small_content(zipped, one) is None]
+    assert by_zipfile == ["c.jpg", "large"]
+
+
+def test_a_changed_byte_of_a_file_that_is_not_compressed_is_found_by_its_checksum(tmp_path):
+    with zipfile.ZipFile(tmp_path / "stored.zip", "w") as written:
+        written.writestr("a.jpg", b"content")
+    data = (tmp_path / "stored.zip").read_bytes()
+    (tmp_path / "stored.zip").write_bytes(data.replace(b"content", b"c0ntent"))
+    with pytest.raises(UserError, match=r"is damaged: 'a\.jpg' does not match its checksum"):
+        archive.extract(tmp_path / "stored.zip", tmp_path / "raw")
+
+
 def flip_a_byte(data):
     position = data.index(b"train/b.jpg") + 20
     return data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :]
@@ -101,7 +129,7 @@ def test_names_that_a_file_system_takes_for_one_never_replace_each_other(tmp_pat
     path = write_zip(tmp_path / "twins.zip", [("a/X", b"1"), ("a/x", b"2")])
     archive.extract(path, tmp_path / "linux")
     assert files_below(tmp_path / "linux") == {"a/X": b"1", "a/x": b"2"}
-    without_case = lambda name, mode: Path(name.lower()).open(mode)  # noqa: E731, SIM115  as on macOS
+    without_case = lambda name, *mode: Path(name.lower()).open(*mode)  # noqa: E731, SIM115  as on macOS
     monkeypatch.setattr(archive, "open", without_case, raising=False)
     with pytest.raises(UserError, match=r"could not be unpacked into .* \(File exists\)"):
         archive.extract(path, tmp_path / "macos")

@@ -52,6 +52,7 @@ FORMS = {
     "URL": lambda secret: quote(secret, safe=""),
     "base64": lambda secret: base64.b64encode(secret.encode()).decode(),
     "hexadecimal": lambda secret: secret.encode().hex(),
+    "a line for each character": "\n".join,
     "two lines": lambda secret: f"{secret[:5]}\n  {secret[5:]}",
     "two lines in repr": lambda secret: f"{secret[:5]}\\n{secret[5:]}",
     "base64 in lines": lambda secret: "\n".join(textwrap.wrap(base64.b64encode(secret.encode()).decode(), 7)),
@@ -60,7 +61,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "secret", ["Un+usual/key=42", "a\\b'c\"d&e<f>:g h", "0123456789abcdef", "first-line\nsecond-line"]
+    "secret", ["Un+usual/key=42", "a\\b'c\"d&e<f>:g h", "0123456789abcdef", "first-line\nsecond-line", "&<sign/first"]
 )
 def test_a_known_secret_is_hidden_in_every_form(form, secret):
     assert redact(f"before {FORMS[form](secret)} after", [secret]) == "before [hidden] after"
