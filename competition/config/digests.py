@@ -10,6 +10,7 @@ from typing import Any
 
 # Fields of a syntax tree that do not change what the code does.
 IGNORED_FIELDS = ("lineno", "col_offset", "end_lineno", "end_col_offset", "type_comment", "ctx", "kind")
+PLAIN_TYPES = {str, int, float, bool, type(None)}
 
 
 def digest_of(value: object) -> str:
@@ -20,14 +21,16 @@ def digest_of(value: object) -> str:
 
 def to_plain(value: object) -> Any:
     """Convert dataclasses, mappings, sequences, sets, paths and NumPy scalars to JSON types."""
-    if type(value) is str:  # such as the ids of all images
+    # First what there are most of, such as the ids and folds of all images.
+    if type(value) in PLAIN_TYPES:
         return value
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value) if isinstance(value, set | frozenset) else value
+        return [item if type(item) in PLAIN_TYPES else to_plain(item) for item in items]
     if is_dataclass(value) and not isinstance(value, type):
         return to_plain(asdict(value))
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
     if isinstance(value, Path):
         return value.as_posix()
     return value.item() if hasattr(value, "item") else value

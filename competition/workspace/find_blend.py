@@ -19,30 +19,35 @@ class Differences:
     of_members: bool = False  # other members, fold models or predictions than those of the current parameters
 
 
-def current_predictions(workspace: Workspace) -> dict[str, dict[str, Any]]:
+Predictions = dict[str, dict[str, Any]]  # member of the blend -> digests of its predictions
+
+
+def current_predictions(workspace: Workspace) -> Predictions:
     """Member of the blend of the current parameters -> digests of its predictions as they are now."""
     params = workspace.params
     trained_here = {name: prediction_digests(runs, params) for name, runs in blended_runs(workspace).items()}
     return trained_here | {name: external_digests(params.external[name]) for name in blended_external(params)}
 
 
-def current_blend(workspace: Workspace) -> Path | None:
+def current_blend(workspace: Workspace, predictions: Predictions | None = None) -> Path | None:
     """Folder of the blend of the current parameters, predictions and metric; None if there is no blend at all.
 
     Otherwise of the blend that comes closest, whose `differences` its user has to know: one of the same members and data, as far
     as there is one, with the fewest other predictions, then other parameters, and of those the one made or confirmed last.
+    predictions: of `current_predictions`; None = computed here.
     """
-    predictions, blocks = current_predictions(workspace), blend_blocks(workspace.params)
+    current = current_predictions(workspace) if predictions is None else predictions
+    blocks = blend_blocks(workspace.params)
     metric = workspace.prepared.competition.metric
 
     def distance(blend: tuple[Path, Manifest]) -> tuple[bool, bool, int, int]:
         depends, result = blend[1].depends, blend[1].result
         blended = depends.get("predictions", {})
-        others = sum(blended.get(name) != digests for name, digests in predictions.items())
+        others = sum(blended.get(name) != digests for name, digests in current.items())
         changes = len(changed_keys({block: depends.get(block, {}) for block in blocks}, blocks))
         is_of_other_data = depends.get("data") != workspace.prepared.digest
         return (
-            blended.keys() != predictions.keys(),
+            blended.keys() != current.keys(),
             is_of_other_data,
             others,
             changes + (result.get("metric") != metric),
@@ -51,11 +56,17 @@ def current_blend(workspace: Workspace) -> Path | None:
     return min(stored_blends(workspace.folder), key=distance, default=(None, None))[0]
 
 
-def differences(workspace: Workspace, file: Path, blend: Manifest) -> Differences:
-    """What `blend` differs in from the results of these parameters.  file: of the parameters, for the sentences."""
+def differences(
+    workspace: Workspace, file: Path, blend: Manifest, predictions: Predictions | None = None
+) -> Differences:
+    """What `blend` differs in from the results of these parameters.
+
+    file: of the parameters, for the sentences.  predictions: of `current_predictions`; None = computed here.
+    """
     params, prepared, shown = workspace.params, workspace.prepared, display_path(file)
-    blended, predictions, sentences = blend.depends.get("predictions", {}), current_predictions(workspace), list[str]()
-    changed = [name for name in blended | predictions if blended.get(name) != predictions.get(name)]
+    current = current_predictions(workspace) if predictions is None else predictions
+    blended, sentences = blend.depends.get("predictions", {}), list[str]()
+    changed = [name for name in blended | current if blended.get(name) != current.get(name)]
     if of_budget := budget_file_of(blended, workspace.folder, params):
         call = f"`make report PARAMS={display_path(of_budget)}`"
         sentences.append(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def _stored(folder: Path) -> Run | None:
         key: value for key, value in stated["train"].items() if key in KEYS_OF_TRAIN or key not in REMOVED["train"]
     }
     try:
-        member = TypeAdapter(Member).validate_python({**stated, "train": train})
+        member = _member_adapter().validate_python({**stated, "train": train})
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(
@@ -170,6 +171,12 @@ def _stored(folder: Path) -> Run | None:
         teachers[teacher] = tuple(run for run in runs if run is not None)
     folds, created = (int(content.get("folds", 0)), str(content.get("created", ""))) if is_described else (0, "")
     return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
+
+
+@cache
+def _member_adapter() -> TypeAdapter[Member]:
+    """Built once: this takes longer than everything else that is done for a stored run."""
+    return TypeAdapter(Member)
 
 
 def runs_in_use(workspace: Workspace) -> dict[str, Run]:

@@ -130,9 +130,11 @@ def finished_studies(work: Path, name: str) -> list[FinishedStudy]:
 
 def used_study(workspace: Workspace, name: str) -> FinishedStudy | None:
     """The study whose values are used: that of the block `tune`, else the newest of this data and member."""
-    current = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name)).parent
     studies = [one for one in finished_studies(workspace.folder, name) if not _differences(workspace, one, name)]
-    return next((one for one in studies if one.folder == current), studies[-1] if studies else None)
+    if not studies:
+        return None
+    current = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name)).parent
+    return next((one for one in studies if one.folder == current), studies[-1])
 
 
 def study_differences(workspace: Workspace, name: str) -> list[str]:

@@ -43,7 +43,7 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.workspace.dependencies import budget_file_of
-from competition.workspace.find_blend import Differences, current_blend, differences
+from competition.workspace.find_blend import Differences, current_blend, current_predictions, differences
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
@@ -153,7 +153,8 @@ def write_page(job: Job, page: Path, reloads: bool = False) -> None:
 
 
 def load_results(job: Job) -> Results:
-    prepared, folder = job.prepared, current_blend(job.workspace)
+    prepared, predictions = job.prepared, current_predictions(job.workspace)
+    folder = current_blend(job.workspace, predictions)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
@@ -174,7 +175,7 @@ def load_results(job: Job) -> Results:
     return Results(
         folder,
         blend,
-        Differences() if blend is None else differences(job.workspace, job.options.params, blend),
+        Differences() if blend is None else differences(job.workspace, job.options.params, blend, predictions),
         classes.honest_rows(folder, prepared) if folder is not None and is_current else None,
         runs,
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},

@@ -119,7 +119,9 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     table = table_of_labels(raw, files)
     notes = unread_files_notes(raw, tables_too=not table)
     try:
-        layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
+        layout = (
+            layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(files.paths, settings)
+        )
     except UserError as error:
         if table:
             raise

@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from posixpath import splitext
@@ -60,13 +61,22 @@ class ImageFiles:
     def __init__(self, raw: Path) -> None:
         self.raw = raw
         self.paths = image_paths(raw)
-        self._by_name: dict[str, list[str]] = defaultdict(list)
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        """Each name -> the paths that it may mean. Class folders need none of it."""
+        paths_of = defaultdict[str, list[str]](list)
         for path in self.paths:
             within_part = path.partition("/")[2] or path
             names = {path, within_part, path.rpartition("/")[2]}
             for name in names | {splitext(name)[0] for name in names}:
-                self._by_name[name].append(path)
-        self._folded = {name.casefold() for name in self._by_name}
+                paths_of[name].append(path)
+        return paths_of
+
+    @cached_property
+    def _folded(self) -> set[str]:
+        """The names in one letter case."""
+        return {name.casefold() for name in self._by_name}
 
     def find(self, ids: Iterable[str], part: str, id_column: str) -> dict[str, str]:
         """Return id -> relative path, "" if there is no image file at all.
