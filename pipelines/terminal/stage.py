@@ -97,7 +97,8 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     if (is_part and verb != "export") or options.join or not following:
         return ""
     if following in ("train", "predict") and not params.members:  # all members were trained elsewhere
-        following = "blend"
+        has_files = all(Path(one.oof).is_file() for one in params.external.values())
+        following = "blend" if has_files else "folds"  # which the models elsewhere are trained on
     line = f"next: make {following}"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
         line += " or make submit"

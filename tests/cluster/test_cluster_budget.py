@@ -67,7 +67,7 @@ def test_networks_are_trained_on_the_cluster_and_the_file_repeats_them(prepared,
         assert list((ray_cluster.folder / f"home-{address}").rglob("small/data/index.csv"))
     workspace.do_in_one_process("predict", "blend", arguments=HOURS)
     weights, file = workspace.weights(), workspace.work / BUDGET_FILE
-    assert set(load_params(file).blend.members) == set(kept)
+    assert set(load_params(file).members) == set(kept)
     again = workspace.do_in_one_process("tune", "train", "predict", "blend", arguments=["--params", str(file)])
     assert "held-out rows," not in again and workspace.weights() == weights
 
@@ -80,5 +80,5 @@ def test_time_that_is_up_ends_the_tasks_and_the_blend_is_complete(prepared, ray_
     wait_for_end()
     assert len(list(workspace.work.glob("members/small-tuned/*/fold*/manifest.json"))) == 1  # it came home, and stays
     workspace.do_in_one_process("predict", "blend", arguments=HOURS)
-    assert sorted(load_params(workspace.work / BUDGET_FILE).blend.members) == ["small-linear", "small-mlp", "small-rbf"]
+    assert sorted(load_params(workspace.work / BUDGET_FILE).members) == ["small-linear", "small-mlp", "small-rbf"]
     assert len(workspace.submission().splitlines()) == 451

@@ -132,7 +132,8 @@ def test_the_cheapest_member_comes_first_every_complete_one_is_blended_and_no_ro
     rows = dict(re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +(.+)$", output, re.M))
     expected = {f"{network}-{kind}" for network in ("small", "middle") for kind in ("linear", "rbf", "mlp", "tuned")}
     params, text = load_params(workspace.work / BUDGET_FILE), (workspace.work / BUDGET_FILE).read_text()
-    assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
+    assert rows == dict.fromkeys(expected, "kept") and set(params.members) == expected
+    assert not params.blend.members  # all, so that a member which a user adds to the file is blended, too
     assert not any(member.tuned_folds for member in params.members.values()) and "OPTIMISTIC" not in output
     assert all(re.search(rf"# macro_f1 0\.\d+, \d+ \w+\n  {name}:", text) for name in expected), text
     # The network that every fold prefers is fine-tuned first, and heads of the other one wait.
@@ -259,7 +260,7 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
         workspace.run("budget", *HOUR, code=FAULTS, GOLDFOLD_FAULTS=f"result.after_manifest:{count}:kill")
         if (workspace.work / BUDGET_FILE).is_file():
             workspace.do_in_one_process("predict", "blend", arguments=HOUR)
-            states.append(load_params(workspace.work / BUDGET_FILE).blend.members)
+            states.append(tuple(load_params(workspace.work / BUDGET_FILE).members))
         else:
             states.append(())
             assert "no member is complete yet" in workspace.refused("predict", *HOUR)
@@ -278,7 +279,7 @@ def test_a_candidate_that_does_not_fit_is_left_out_but_the_smallest_member_is_ma
     workspace = prepared.copy_to(tmp_path)
     output = workspace.do("budget", "--hours", "0.0000001")
     assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
-    assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)
+    assert list(load_params(workspace.work / BUDGET_FILE).members) == ["small-linear"]
 
 
 @pytest.mark.long
@@ -409,7 +410,7 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
     result = workspace.run("budget", "--hours", "0.01", code=ONE_VIEW)
     assert "middle fits under one view only, so identity is the only one" in result.out, result.err
     params = load_params(workspace.work / BUDGET_FILE)
-    assert params.predict.views == ("identity",) and len(params.blend.members) > 2
+    assert params.predict.views == ("identity",) and len(params.members) > 2
     assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
 
 

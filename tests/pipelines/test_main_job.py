@@ -115,6 +115,8 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     assert "1 was found: `make train MEMBER=wide" in error and "trains the other folds of wide" in error
     shutil.rmtree(workspace.fold("wide", 0))
     assert "wide: no fold model has predicted, so it takes no part" in workspace.here("blend", allow_partial=True)
+    unnamed = workspace.here("blend", sets="blend.members=[slim]")
+    assert "wide: not among blend.members, so it takes no part" in unnamed
     shutil.rmtree(workspace.fold("slim", 0))
     words = "member slim lacks fold 0 (not trained); wide lacks 3 folds; `make train` trains them all"
     assert words in workspace.refused_here("predict")

@@ -45,11 +45,13 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
 
 
 def test_with_members_trained_elsewhere_alone_the_next_command_is_blend(tmp_path) -> None:
-    members = "members: {own: {predictions: {oof: o.csv, test: t.csv}}}"
+    members = f"members: {{own: {{predictions: {{oof: {tmp_path}/o.csv, test: t.csv}}}}}}"
     (tmp_path / "own.yaml").write_text(f"extends: {ROOT}/params.yaml\ntune: {{members: []}}\n{members}\n")
     own = load_params(tmp_path / "own.yaml")
-    for verb in ("prepare", "train"):
-        assert next_line(verb, VERBS[verb].next, own, Options(), tmp_path) == "next: make blend"
+    for verb in ("prepare", "train"):  # the folds come first, for the models elsewhere
+        assert next_line(verb, VERBS[verb].next, own, Options(), tmp_path) == "next: make folds"
+    (tmp_path / "o.csv").touch()
+    assert next_line("prepare", "train", own, Options(), tmp_path) == "next: make blend"
 
 
 def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated() -> None:
@@ -78,6 +80,7 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
     ("command", "told"),
     [
         ("folds blend", "`+` joins verbs: goldfold folds + blend"),
+        ("blend PARAMS=own.yaml", "outside of make it is an option: goldfold blend --params ..."),
         ("folds --set tune.storage=redis://ada:s3cret-word@host/1 blend", "`+` joins verbs: goldfold folds + blend"),
         (
             "blend --params x.yaml tune.storage=redis://ada:s3cret@host",
