@@ -99,8 +99,20 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targ
     scores, chain = scores_of_blend(metric, targets, useless)
     assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
     assert "not better than an answer" in score_figures(scores, [])[0].note
-    ((_, _, _, note), _) = summary_rows(scores, chain)
+    note = summary_rows(scores, chain)[0][-1]
     assert note == "identity; not better than the trivial baseline"
+
+
+def test_the_honest_score_of_a_single_member_has_a_row_of_its_own_where_its_views_change_it() -> None:
+    noise = np.random.default_rng(0).normal(0, 1.5, (60, 2, 3))
+    probs = np.exp(2 * np.eye(3)[LABELS][:, None] + noise)
+    views = ViewPredictions(
+        IDS, ("identity", "flip_lr"), (probs / probs.sum(2, keepdims=True)).astype(np.float32), "single"
+    )
+    scores, chain = scores_of_blend("macro_f1", LABELS, views)
+    member, with_views, trivial = summary_rows(scores, chain)
+    assert with_views[0] == "with its views" and with_views[1].startswith(f"{scores['honest']:.4f} ±")
+    assert not member[1].startswith(f"{scores['honest']:.4f} ") and trivial[0] == "trivial"
 
 
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
