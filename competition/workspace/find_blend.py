@@ -75,7 +75,7 @@ def differences(
     elif changed:
         sentences.append(
             f"The blend has other members, fold models or predictions than {shown} has now: {', '.join(changed)}. `make train predict` "
-            "makes one with them; if it was made with SET=, repeat that here."
+            "makes one with them; if it was made with SET= or another parameter file, state that here."
         )
     of_members = bool(sentences)
     if blend.depends.get("data") != prepared.digest:

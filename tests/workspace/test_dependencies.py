@@ -9,13 +9,13 @@ from two_classes import FOLDS, PREPARED, TWO
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.params import REMOVED, Member, Params
-from competition.config.params_file import load_params, parse_overrides, stated_keys
+from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides, stated_keys
 from competition.files.manifest import write_manifest
 from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.submission import ledger
 from competition.workspace import runs
-from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
+from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import honest_scores, runs_of, stored_runs, submissions_by_run, write_run_file
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.workspace import Workspace
@@ -225,3 +225,13 @@ def test_a_run_is_used_by_a_submission_that_another_blend_gave_again(tmp_path: P
         ledger.append(tmp_path / "ledger.jsonl", ledger_entry(runs=(run.label,)))
     used = submissions_by_run(Workspace(tmp_path, settings, loaded=PREPARED), tmp_path, [cnn, small])
     assert [len(used[run.label]) for run in (cnn, small)] == [1, 1]
+
+
+def test_a_blend_is_of_a_budget_only_if_its_file_names_all_members_that_these_parameters_lack(tmp_path: Path) -> None:
+    settings, file = params(), tmp_path / BUDGET_FILE  # cnn and small
+    assert budget_file_of(["linear"], tmp_path, settings) is None  # no budget ran
+    file.parent.mkdir()
+    file.write_text("members: {linear: {}, rbf: {}}\n")
+    assert budget_file_of(["linear", "rbf"], tmp_path, settings) == file
+    assert budget_file_of(["cnn", "small"], tmp_path, settings) is None
+    assert budget_file_of(["linear", "of another file"], tmp_path, settings) is None
