@@ -80,7 +80,7 @@ def write_weights(folder: Path, weights: bytes, depends: Mapping[str, object] = 
     write_manifest(folder / "manifest.json", depends, [folder / "weights.npz"], {}, {})
 
 
-def becomes(condition: Callable[[], object], seconds: float = 30.0) -> bool:
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
     """Wait until the condition holds, at most so many seconds; return whether it does."""
     end = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < end:

@@ -54,8 +54,9 @@ def file_text(
     head: lines of the comment at the top.
     """
     lines = [*(f"# {line}" for line in head), f"extends: {rendered(base.as_posix())}"]
-    everybody = {*params.members, *params.external}  # stated as all, so that a member that a user adds takes part
-    blended = () if {*params.blend.members} == everybody else params.blend.members
+    # () = all: then a member that a user adds takes part, too.
+    all_are_blended = {*params.blend.members} == {*params.members, *params.external}
+    blended = () if all_are_blended else params.blend.members
     blocks: dict[str, dict[str, object]] = {
         "predict": {"views": params.predict.views},
         "policy": {"method": params.policy.method},

@@ -22,7 +22,7 @@ AT_ONCE = 2**20  # pairs in memory at once
 # the pairs of those 992 digits.
 CHAIN_ROWS, DENSE = 10, 0.5
 # In a chain a pair counts if it differs at most by this share of what its images differ by from the ALIKE share of the set that is most
-# alike. Of MNIST's digits the largest group then has 60 rows. Frames of a video stay together: those that follow each other differ less.
+# alike. Of MNIST's digits the largest group then has 56 rows. Frames of a video stay together: those that follow each other differ less.
 CHAIN_SHARE, ALIKE = 0.35, 0.05
 REFERENCES = 500  # images that stand for the set
 

@@ -31,9 +31,8 @@ CURVES_NOTE = (
     "on (augmented, mixed, smoothed); a held-out loss is of plain ones at the end of the epoch. Compare their course and not their level."
 )
 
-History = Mapping[
-    str, np.ndarray
-]  # epoch, loss, learning_rate, held_out, inner, held_out_loss -> (E,) float, NaN = unknown
+# epoch, loss, learning_rate, held_out, inner, held_out_loss -> (E,) float, NaN = unknown
+History = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)

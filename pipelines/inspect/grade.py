@@ -62,7 +62,7 @@ def run(job: Job) -> None:
 
 
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
-    """The private score against the interval that chance explains on as many rows; a doubted score lets expect nothing."""
+    """The private score against the interval that chance explains on as many rows; of a doubted honest score nothing follows."""
     if entry.is_doubted:
         return "nothing was expected of the private one: `make blend` and `make report` say which member's predictions are doubted"
     low, high = interval(entry.expected, rows)

@@ -83,12 +83,16 @@ class Results:
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, ledger.jsonl -> report.html"""
     # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
-    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
-    page = (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
+    page = (job.work / BUDGET_FILE).with_name("report.html") if is_of_budget(job) else job.path("report.html")
     if job.options.watch:
         watch(job, page)
     else:
         write_page(job, page)
+
+
+def is_of_budget(job: Job) -> bool:
+    """Return True if the parameter file is one that a budget wrote."""
+    return job.options.params.parts[-2:] == BUDGET_FILE.parts
 
 
 def watch(job: Job, page: Path) -> None:
@@ -247,13 +251,12 @@ def steps_section(job: Job, results: Results) -> Section | None:
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    base = file
-    if (
-        job.options.params.parts[-2:] == BUDGET_FILE.parts
-    ):  # more time is for the candidates of the file that the budget was for
-        base = display_path(job.options.params.parent / read_yaml(job.options.params)["extends"])
-    files = {step: base if "HOURS=" in step.command else file for step in steps}
-    steps = [replace(step, command=as_called(with_params(step.command, files[step], sets))) for step in steps]
+    of_more_time = file  # more time is for the candidates of the file that a budget was made for
+    if is_of_budget(job):
+        base = read_yaml(job.options.params).get("extends")
+        of_more_time = display_path((job.options.params.parent / base).resolve()) if base else file
+    commands = [with_params(one.command, of_more_time if "HOURS=" in one.command else file, sets) for one in steps]
+    steps = [replace(step, command=as_called(command)) for step, command in zip(steps, commands, strict=True)]
     return next_steps.next_steps_section(steps)
 
 

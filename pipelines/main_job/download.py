@@ -69,7 +69,8 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     # Texts, not paths, until they are sorted: with 100,000 small files it counts.
     names = sorted(f"{folder}/{name}" for folder, _, names in os.walk(raw) for name in names)
-    size, files = sum(os.stat(name).st_size for name in names), list(map(Path, names))  # noqa: PTH116
+    size = sum(os.stat(name).st_size for name in names)  # noqa: PTH116
+    files = list(map(Path, names))
     # An adapter may have written it in place of the source, which then has one file less.
     has_sample = f"{raw}/{SAMPLE}" in names
     count = f"{counted(len(files) - has_sample, 'file')}{f' and {SAMPLE}' * has_sample}"

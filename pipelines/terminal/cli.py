@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from competition.training.engine import Engine
 
 NEXT_STAGE = "+"
-FLAGS = {make_name(name): flag_of(name) for name in FIELDS}  # variable of make -> option
 
 app = typer.Typer(
     name="goldfold",
@@ -154,12 +153,12 @@ def main() -> None:
                 )
                 sys.exit(2)
             key, equals, _ = word.partition("=")  # the value may be a secret
-            if equals and key in FLAGS and not before.startswith("-"):
-                sentence = f"outside of make it is an option: goldfold {words[0]} {FLAGS[key]} ..."
-                print_line(f"goldfold: {key}= was found where an option was expected; {sentence}", sys.stderr)
-                sys.exit(2)
-            if equals and "." in key and key.replace(".", "").isidentifier() and not before.startswith("-"):
+            variable = next((name for name in FIELDS if make_name(name) == key), "")
+            is_parameter = "." in key and key.replace(".", "").isidentifier()
+            if equals and (variable or is_parameter) and not before.startswith("-"):
                 sentence = f'parameters are overridden by --set: goldfold {words[0]} --set "{key}=..."'
+                if variable:
+                    sentence = f"outside of make it is an option: goldfold {words[0]} {flag_of(variable)} ..."
                 print_line(f"goldfold: {key}= was found where an option was expected; {sentence}", sys.stderr)
                 sys.exit(2)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.

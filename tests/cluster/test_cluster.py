@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import ROOT, becomes
+from builders import ROOT, wait_until
 from ray_nodes import Node, RayCluster, command_of, process_ids
 from stages import Workspace
 
@@ -98,7 +98,7 @@ def children() -> list[int]:
 
 def wait_for_end(processes: Callable[[], object] = children) -> None:
     """Wait at most 30 s until there are no such processes."""
-    assert becomes(lambda: not processes())
+    assert wait_until(lambda: not processes())
 
 
 # `make tune CLUSTER=... WORKERS=n`: trials of one study.

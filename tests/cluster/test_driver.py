@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from builders import ROOT, becomes, params
+from builders import ROOT, params, wait_until
 from ray_nodes import command_of, ray_nodes
 from small_child import write_result
 
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_all_processes(bench: Bench) -> None:
     with pytest.raises(KeyboardInterrupt):
         bench.run(task("a1", "sleep"), task("b1", "sleep"), task("b2", "sleep"), show=interrupt)
     processes = [process for name in ("a1", "b1") for _, process in bench.starts(name)]
-    assert len(processes) == 2 and becomes(lambda: not any(map(command_of, processes)))
+    assert len(processes) == 2 and wait_until(lambda: not any(map(command_of, processes)))
     assert re.fullmatch(r"cluster: stopping [23] running tasks; training .*", *bench.lines)  # b2 may wait
 
 
@@ -174,7 +174,7 @@ def test_it_dies_with_its_parent() -> None:
     assert "end_with_parent" in command_of(child)
     parent.kill()
     parent.wait()
-    assert becomes(lambda: not command_of(child))
+    assert wait_until(lambda: not command_of(child))
 
 
 @pytest.mark.parametrize("task_bytes", [10, 1_000_000])  # a pipe holds 65,536

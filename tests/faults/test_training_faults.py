@@ -290,7 +290,9 @@ def results(workspace: Workspace) -> dict[str, str]:
 
 def is_killed(workspace: Workspace, stage: str, seconds: float, number: int) -> bool:
     """Start a stage and send it a signal after some seconds; return False if it ended before."""
-    process = subprocess.Popen(workspace.command(stage), cwd=ROOT, stdout=-3, stderr=-1, text=True, env=environment())
+    process = subprocess.Popen(
+        workspace.command(stage), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=-1, text=True, env=environment()
+    )
     try:
         _, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from builders import ROOT, becomes, files_below, largest_file
+from builders import ROOT, files_below, largest_file, wait_until
 from fake_kaggle.parts import FILES, QUICK, Contest, zip_of
 from filelock import FileLock
 from preloaded import become, start_process
@@ -176,7 +176,7 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_file_is_comple
         served = kaggle.served
         time.sleep(0.1)
         assert kaggle.served == served
-        assert method == "archive" or becomes(lambda folder=links: not any(folder.iterdir()))
+        assert method == "archive" or wait_until(lambda folder=links: not any(folder.iterdir()))
         if (tmp_path / "cache" / "flowers.zip").exists():  # whenever the process was ended
             assert is_complete(kaggle, tmp_path)
             shutil.rmtree(tmp_path / "cache")

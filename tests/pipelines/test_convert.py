@@ -70,7 +70,7 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
     workspace.do("convert", "--target", str(whole), sets=sets)
     workspace.do("convert", sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
     command = workspace.command("convert", sets=sets)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=-3, stderr=-3, start_new_session=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=-3, start_new_session=True)
     end = time.monotonic() + 100
     while len(list(target.glob("tfrecords-jpeg-512x512/*/*"))) < 3 and time.monotonic() < end:
         time.sleep(0.002)

@@ -53,7 +53,7 @@ def free_port() -> int:
 def service(*command: str, port: int):
     """Run a Beam or Dask service in a process group of its own until the end of the block."""
     words = [sys.executable, "-m", *command]
-    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=-3, stderr=-3, start_new_session=True)
+    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=-3, start_new_session=True)
     try:
         end = time.monotonic() + 120
         while port:
