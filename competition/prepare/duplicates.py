@@ -1,7 +1,7 @@
 """Duplicate photos: identical bytes (sha256) or near duplicates (perceptual hash, then pixels), and label conflicts.
 
 Where images look alike anyway (scanned digits, drawings on white, X-rays), pairs within these limits are often of different images and
-form long chains: of 2,000 digits of MNIST 992 would be one group, in one fold. See without_chains.
+form long chains: of 2,000 digits of MNIST 992 would be one group, in one fold. See pairs_to_keep.
 
 All pairs of 64-bit hashes that differ in few bits are found without comparing every pair: hashes that differ in at most d bits
 are equal in at least one of d + 1 parts of their bits, so only pairs with an equal part are compared in full.
@@ -18,11 +18,11 @@ from competition.prepare.adapter_types import Competition
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 BITS = 64
 AT_ONCE = 2**20  # pairs in memory at once
-# A larger group is a chain unless so many of its pairs are near. Of copies of one photo most are, of images that look alike few: .01 of
-# the pairs of those 992 digits.
+# A group of more than CHAIN_ROWS images is a chain if less than DENSE of its pairs are near. Of copies of one photo most are, of images
+# that look alike few: .01 of the pairs of those 992 digits.
 CHAIN_ROWS, DENSE = 10, 0.5
-# In a chain a pair counts if it differs at most by this share of what its images differ by from the ALIKE share of the set that is most
-# alike. Of MNIST's digits the largest group then has 56 rows. Frames of a video stay together: those that follow each other differ less.
+# In a chain a pair counts only if its images differ by at most CHAIN_SHARE of what each of them differs by from the nearest ALIKE of the
+# whole set. Of MNIST's digits the largest group then has 56 rows. Frames of a video stay together: successive ones differ less.
 CHAIN_SHARE, ALIKE = 0.35, 0.05
 REFERENCES = 500  # images that stand for the set
 
@@ -50,13 +50,13 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
         here = slice(start, start + SLICE)
         distance[here] = np.abs(thumbs[left[here]].astype(np.int16) - thumbs[right[here]]).mean((1, 2, 3))
     near = distance <= pixels
-    near[near] = without_chains(left[near], right[near], distance[near], thumbs)
+    near[near] = pairs_to_keep(left[near], right[near], distance[near], thumbs)
     similar = {"a": left[near], "b": right[near], "exact": False, "bits": apart[near], "pixels": distance[near]}
     return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
 
 
-def without_chains(left: np.ndarray, right: np.ndarray, distance: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
-    """Return which pairs to keep, (P,) bool: of large groups with few near pairs only those that are much nearer than the set's images.
+def pairs_to_keep(left: np.ndarray, right: np.ndarray, distance: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
+    """Return which pairs to keep, (P,) bool: of chains only those much nearer than images of the set usually are.
 
     left, right: (P,) rows.  distance: (P,) of their thumbnails, see duplicate_pairs.
     """
