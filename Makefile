@@ -21,7 +21,7 @@ VARIABLE_CHECK := $(call quoted,$(value PYTHON)) -m pipelines.terminal.make_vari
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(VARIABLE_CHECK) suggest $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
   $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
-    variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
+    make help-all lists the variables; parameters of params.yaml are set by SET="block.name=value")
 endif
 # So is one that is known, but that none of the targets reads. An empty value is none.
 USED := $(foreach name,$(filter $(VARIABLES),$(GIVEN)),$(if $(value $(name)),$(name)))

@@ -180,7 +180,7 @@ def test_help_all_names_every_target_and_variable_and_the_environment_is_not_che
     [
         (("train", "EPOCHS=3"), 'did you mean SET="train.epochs=3"?'),
         (("train", "member=cnn"), "did you mean MEMBER=cnn"),
-        (("train", 'ZZZZ=it\'s a "test"'), 'ZZZZ=it\'s a "test": unknown variable; variables: A ADDRESS AGAIN'),
+        (("train", 'ZZZZ=it\'s a "test"'), 'ZZZZ=it\'s a "test": unknown variable; make help-all lists the variables'),
         (("blend", "MEMBER=x"), "MEMBER: not a variable that blend reads; it is read by tune, train, runs"),
         (("train", "predict", "TOP=5"), "TOP: not a variable that train and predict read; it is read by leaderboard"),
         (("trian", "SET=train.epochs=3"), "make trian: no such verb, did you mean `make train`?"),

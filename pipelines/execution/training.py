@@ -212,7 +212,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
     """
     job, title, run_folder = session.job, session.run.title, session.run.folder
     at_start = {model.manifest: read_manifest(model.manifest) for model in pending} if job.options.force else {}
-    waited, used = False, InUse("")
+    waited, used = False, ""
     while pending:
         for model in tuple(pending):
             again = retraining_path(run_folder, model.manifest)
@@ -230,7 +230,13 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             except InUse as error:
                 if hosts.are_joined():
                     raise
-                used = error
+                if not used:
+                    holder = last_holder(training_path(run_folder, model.manifest).with_suffix(".lock"))
+                    trainer = holder or "another process"
+                    job.echo(
+                        f"train {model.name}: {trainer} trains it now, so this process takes the models that are free"
+                    )
+                used = str(error)
             else:
                 pending.remove(model)
                 session.bar.clear()

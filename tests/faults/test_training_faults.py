@@ -186,6 +186,7 @@ def test_two_processes_train_each_fold_model_once_with_force_too_and_both_end_wi
     outputs, trained = train_twice(untrained)
     assert sorted(trained[0] + trained[1]) == MODELS and all(trained), outputs  # each had a share
     assert all("slim: 3 folds, mean held-out score" in output for output in outputs)
+    assert any("trains it now, so this process takes the models that are free" in output for output in outputs)
     before = {path: path.stat().st_mtime_ns for path in untrained.work.glob("members/*/*/fold*/manifest.json")}
     outputs, trained = train_twice(untrained, "--force")
     # One that the first process made again before the second began is made again by that, too.
