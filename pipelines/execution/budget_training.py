@@ -26,7 +26,7 @@ from competition.config.errors import UserError
 from competition.config.params import TIMM, Member, Train
 from competition.preflight.planning import Sizes, cost_of, cost_on_machines, load_of, time_on_machines
 from competition.prepare.targets import check_training
-from competition.workspace.dependencies import fold_manifest_path, incomplete_folds
+from competition.workspace.dependencies import fold_manifest_path, fold_model, incomplete_folds
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import held_out_score
 from pipelines.execution.budget_search import STOPPED, Search, TimeIsUp, Trial, job_of, skip, write_file
@@ -156,8 +156,8 @@ def train_if_it_fits(search: Search, candidate: Candidate) -> None:
         if name in job.params.members:
             verdict += "; without HOURS it is trained"
         search.trials.append(Trial(name, 0.0, verdict=verdict))
-    elif least > search.left:  # not even worth measuring it
-        skip(search, name, least)
+    elif least > search.left and all(missing_shares(search, name, one)[0] for one in variants(search, candidate)):
+        skip(search, name, least)  # not even worth measuring it
     else:
         started = time.monotonic()
         try:
@@ -186,15 +186,11 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
         speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept([engine]) else speed.ready_to_predict)
     settings = with_members(job.params, {name: member}, (), search.views)
     needs: list[tuple[Member, float]] = []  # seconds
-    for views in [(), ("identity",)] if candidate.network and len(search.views) > 1 else [()]:
-        for epochs in epochs_to_try(member.train, candidate.fewest):
-            train = replace(member.train, epochs=epochs)
-            if candidate.network and search.weak.is_weak:
-                train = at_higher_rate(train, rows_of_fold(search))
-            variant = replace(member, views=views, train=train)
-            load = load_of(variant, settings, name, sizes, search.device.replicas)
-            cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
-            needs.append((variant, 0.0 if is_complete(search, name, variant) else RESERVE * cost.seconds))
+    for variant in variants(search, candidate):
+        load = load_of(variant, settings, name, sizes, search.device.replicas)
+        cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
+        untrained, unpredicted = missing_shares(search, name, variant)
+        needs.append((variant, RESERVE * (untrained * cost.train + unpredicted * cost.predict)))
     fitting = [variant for variant, seconds in needs if seconds <= search.left]
     if not fitting:
         return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
@@ -217,11 +213,25 @@ def first_run(search: Search, name: str, member: Member) -> Run:
     return runs_of(search.job.workspace.with_params(params), name)[0]
 
 
-def is_complete(search: Search, name: str, member: Member) -> bool:
-    """Return True if an earlier call trained and predicted all fold models, which cost nothing now."""
+def variants(search: Search, candidate: Candidate) -> list[Member]:
+    """What a candidate can be trained as, the best first: fewer epochs, then, of a fine-tuned network, under the identity view alone."""
+    member, network = candidate.member, candidate.network
+    found = []
+    for views in [(), ("identity",)] if network and len(search.views) > 1 else [()]:
+        for epochs in epochs_to_try(member.train, candidate.fewest):
+            train = replace(member.train, epochs=epochs)
+            if network and search.weak.is_weak:
+                train = at_higher_rate(train, rows_of_fold(search))
+            found.append(replace(member, views=views, train=train))
+    return found
+
+
+def missing_shares(search: Search, name: str, member: Member) -> tuple[float, float]:
+    """Shares of a member's folds that are to be trained, and to be trained or predicted; earlier calls made the others."""
     params = with_members(search.job.params, {name: member}, (), search.views)
-    runs = runs_of(search.job.workspace.with_params(params), name)
-    return not incomplete_folds(runs, params, range(params.prepare.folds))
+    runs, folds = runs_of(search.job.workspace.with_params(params), name), params.prepare.folds
+    untrained = [fold for fold in range(folds) if not all(fold_model(run, fold).is_current for run in runs)]
+    return len(untrained) / folds, len(incomplete_folds(runs, params, range(folds))) / folds
 
 
 def at_higher_rate(train: Train, rows: int) -> Train:
@@ -244,7 +254,7 @@ def make_member(search: Search, name: str, member: Member, started: float | None
     started: when its work began, for the table; None = now.  needs: seconds that it will take, about.
     """
     started = time.monotonic() if started is None else started
-    if needs > search.left:
+    if needs > search.left and missing_shares(search, name, member)[1]:
         return skip(search, name, needs, time.monotonic() - started)
     trial = Trial(name, 0.0)
     search.members[name] = member

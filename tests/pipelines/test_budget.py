@@ -72,6 +72,12 @@ def slow(member, *others):
     return load if member.views else replace(load, predicted=1e12)
 budget_training.load_of = slow
 """
+# Training takes longer than any budget.
+SLOW_TRAINING = """
+from types import SimpleNamespace
+from pipelines.execution import budget_training
+budget_training.cost_of = lambda *_: SimpleNamespace(train=1e9, predict=1.0)
+"""
 # Features are weak, an epoch takes so many of the 3,600 seconds, and there are no other networks.
 WEAK = """
 from dataclasses import replace
@@ -81,7 +87,7 @@ from pipelines.execution import budget_training, first_look
 from pipelines.main_job import budget
 portfolio.WEAK_LOSS, budget_training.FEW_ROWS, first_look.CLEARLY_LESS = {weak}, {fewest}, {less}
 budget_training.load_of = lambda member, *_: member
-budget_training.cost_of = lambda member, _: SimpleNamespace(seconds={seconds} * member.train.epochs)
+budget_training.cost_of = lambda member, _: SimpleNamespace(train={seconds} * member.train.epochs, predict=0.0)
 weakness = budget_training.weakness
 def of_training_rows(losses, class_rows, kind):
     assert [len(rows) for rows in class_rows] == [90, 90]
@@ -252,6 +258,13 @@ def test_a_second_call_computes_what_is_missing_and_a_network_that_does_not_fit_
     views = {name: member.views for name, member in members.items()}
     assert views == {name: ("identity",) if name.endswith("-tuned") else () for name in members} and len(views) == 4
     assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: needs about", output), output
+    for predictions in workspace.work.glob(
+        "members/small-tuned/*/fold*/views"
+    ):  # what is trained costs its prediction alone
+        shutil.rmtree(predictions)
+    output = workspace.do_in_one_process("budget", arguments=HOUR, code=SLOW_TRAINING)
+    assert load_params(workspace.work / BUDGET_FILE).members.keys() == members.keys(), output
+    assert "train small-tuned: folds 0, 1 current" in output and "small-tuned: on 1 x cpu; 2 views" in output, output
 
 
 def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
@@ -339,8 +352,10 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
 
 
-@pytest.mark.parametrize(("backend", "is_measured"), [("tensorflow", True), ("jax", False)])
-def test_no_training_step_is_measured_whose_compilation_does_not_fit(backend, is_measured, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("backend", "untrained", "is_measured"), [("tensorflow", 1.0, True), ("jax", 0.2, False), ("jax", 0.0, True)]
+)
+def test_no_training_step_is_measured_whose_compilation_does_not_fit(backend, untrained, is_measured, monkeypatch):
     params, index = load_params(ROOT / "recipes" / "own-images.yaml"), pd.DataFrame(index=range(1_000))
     job = SimpleNamespace(params=params, prepared=SimpleNamespace(part=lambda _: index))
     search = Search(job, None, SimpleNamespace(backend=backend), ("identity",))  # type: ignore[arg-type]
@@ -348,6 +363,7 @@ def test_no_training_step_is_measured_whose_compilation_does_not_fit(backend, is
     search.each["net"], search.compile_seconds["net"] = 1e-9, 10.0
     search.complete.append("net-linear")
     monkeypatch.setattr(budget_training, "train_epochs_that_fit", lambda *_: search.trials.append("measured"))
+    monkeypatch.setattr(budget_training, "missing_shares", lambda *_: (untrained, 1.0))
     network = Network("net", replace(params.members["linear"], head=None), 1.0)
     train_if_it_fits(search, Candidate("net-tuned", network.member, 1, network))
     assert (search.trials == ["measured"]) == is_measured and len(search.trials) == 1
