@@ -222,7 +222,7 @@ def fine_tuned(network: Network, rows: int, kind: TargetKind, weak: Weakness) ->
     settings = FINE_TUNING | {"epochs": epochs, "learning_rate": rate, "patience": 0, "freeze_epochs": 0}
     if weak.is_weak:
         # Of drawn letters, 4 epochs score .66 with all layers and .31 with a quarter of them. Within ten epochs, images that stay in
-        # place score more in 12 of 20 comparisons, and fewer trainings collapse (docs/measured_runs.md).
+        # place score more, and fewer trainings collapse (docs/measured_runs.md, trainings on one H100).
         settings |= {"trained_share": 1.0, "shift": 0.0, "zoom": 0.0}
         if weak.most < LITTLE_LOSS:
             settings |= {"layer_decay": 1.0}

@@ -17,7 +17,8 @@ every member without a leak:
 
 If test rows are harder than training rows, both can fail without a leak. The drop in confidence of our own single fold models
 shows how much harder they are (`shift`). An external member may lose twice as much, because models react differently: a difference
-of up to TOLERANCE + 2 * shift gets the note "checked in part", a larger one "not out-of-fold?".
+of up to TOLERANCE + 2 * shift gets the note "checked in part", a larger one "not out-of-fold?". So does the second inequality if it
+fails by less than TOLERANCE, but by more than sampling error: a model that is never sure of its answers leaks without confidence.
 """
 
 import math
@@ -35,7 +36,7 @@ FOLDS_UNKNOWN, OTHER_FOLDS = "folds unknown", "other folds than ours"  # starts 
 LEAK_UNCHECKED = "whether its models were trained on the rows they predict is"  # the start of a note
 OTHER_IDS = "probably belong to other ids"  # part of a note on test predictions
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
-TOLERANCE = 0.02  # probability; smaller differences are never reported
+TOLERANCE = 0.02  # probability; smaller differences are no doubt of the score
 DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
 LARGEST_DROP = 0.2  # of the agreement; test rows that are harder than training rows explain smaller ones
 
@@ -89,6 +90,11 @@ def leak_notes(
     for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE):
             return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]
+    training, bound, text = inequalities[-1]  # without a leak this one has room to spare
+    if training.exceeds(bound, 0.0):
+        return [
+            f"checked in part: {text}: its models saw these rows and are not sure of what they learn, or the test rows are harder"
+        ]
     return []
 
 
@@ -160,7 +166,7 @@ def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping
     whose = "its test predictions" if len(shares) > 1 else f"its test predictions, or those of {other},"
     return [
         f"it agrees with {other} on {others[other]:.0%} of the training rows but on {shares[other]:.0%} of the test rows: {whose} "
-        f"{OTHER_IDS}, or its models were trained on the rows they predict out of fold"
+        f"{OTHER_IDS}, its columns have another order there, or its models were trained on the rows they predict out of fold"
     ]
 
 

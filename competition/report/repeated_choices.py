@@ -33,10 +33,12 @@ def repeated_choices(ledger: Ledger, current: Entry, public_share: float) -> lis
     ledger: of this competition.  current: the submission. Blends of one submission that differ in their honest scores are counted each;
     one that was made again is counted once.
     """
-    blends = {(entry.digest, entry.honest_score) for entry in ledger.entries if on_same_rows(entry, current)}
+    same = [entry for entry in ledger.entries if on_same_rows(entry, current)]
+    blends = {(entry.digest, entry.honest_score) for entry in same}
     of_metric = tuple(entry for entry in ledger.entries if entry.metric == current.metric)
     scored = [row for row in submission_states(replace(ledger, entries=of_metric)) if row.public_score is not None]
-    error = 0.0 if current.is_doubted else current.standard_error or 0.0  # a doubted one bounds nothing
+    # Of the noisiest blend, so that the bound holds whichever is the best. A doubted one bounds nothing.
+    error = 0.0 if current.is_doubted else max((entry.standard_error or 0.0 for entry in (*same, current)), default=0.0)
     public_error = error * sqrt(current.oof_rows / max(1, round(current.test_rows * public_share)))
     lines = []
     for count, noise, text in (

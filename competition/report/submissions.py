@@ -35,7 +35,7 @@ def leaderboard_section(
             "No submission yet; `make predict` writes one." if has_test else "No test images, so nothing is submitted."
         )
         return Section("leaderboard", TITLE, SOURCES, [Text([text])])
-    choices, cells = choose_two(rows), []
+    choices, cells = choose_two(rows, public_share), []
     for row, why in choices:
         entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
@@ -50,6 +50,8 @@ def leaderboard_section(
             f" {elsewhere} of {len(rows)} submissions do not compare with {choices[0][0].entry.digest[:4]}: the honest score is on other "
             "rows, by another metric, optimistic or doubted. `make compare-blends` compares two of them on their common rows."
         )
+    if refuted := sum(is_refuted(row, public_share) for row in comparable_with_newest(rows)):
+        note += f" {counted(refuted, 'submission')} with a public score worse than chance explains come last."
     table = Table.of(cells, 2, note, title="Which two submissions to select")
     return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share) or unscored]), table])
 
@@ -85,14 +87,25 @@ def comparable_with_newest(rows: Sequence[ledger.SubmissionState]) -> list[ledge
     return [row for row in same_part if on_same_rows(row.entry, newest)]
 
 
-def choose_two(rows: Sequence[ledger.SubmissionState]) -> list[tuple[ledger.SubmissionState, str]]:
+def is_refuted(row: ledger.SubmissionState, public_share: float) -> bool:
+    """Whether the public score is worse than chance explains around the honest one."""
+    band, honest = ledger.noise_band(row.entry, public_share), row.entry.honest_score
+    if band is None or honest is None or row.public_score is None:
+        return False
+    is_greater_better = metric_named(row.entry.metric).sign > 0
+    return row.public_score < honest + band[0] if is_greater_better else row.public_score > honest + band[1]
+
+
+def choose_two(rows: Sequence[ledger.SubmissionState], public_share: float) -> list[tuple[ledger.SubmissionState, str]]:
     """The submission with the best honest score, and a second one, each with the reason.
 
     The second is the best public score among those within one standard error of the first, else the next best honest score. Only
-    submissions that are comparable with the newest take part, and partial ones only if there are no others.
+    submissions that are comparable with the newest take part; partial ones, and those whose public score is worse than chance explains,
+    only if there are no others.
     """
     rows = [row for row in rows if not row.entry.partial] or rows  # a complete one scores more on test rows
     same = comparable_with_newest(rows)
+    same = [row for row in same if not is_refuted(row, public_share)] or same
     sign = metric_named(same[-1].entry.metric).sign
     # The best first, the newest of equal ones.
     ranked = sorted(((sign * (row.entry.honest_score or 0.0), n) for n, row in enumerate(same)), reverse=True)

@@ -138,7 +138,11 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
     left = duration(max(search.left, 0.0))
-    verdict = f"does not fit: needs about {duration(needs)} of {left} left" if needs >= 1 else NO_TIME
+    verdict = (
+        f"does not fit: needs about {duration(needs)}, {left} are left beside prediction and blend"
+        if needs >= 1
+        else NO_TIME
+    )
     search.trials.append(Trial(name, spent, None, verdict, needs if needs >= 1 else 0.0))
 
 

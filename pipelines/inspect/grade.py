@@ -70,7 +70,8 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     if low <= private <= high:
         return f"the private one is inside of {of_rows}"
     advice = (
-        "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
+        "look at adversarial validation (`make report`), and whether models of external predictions were trained on the rows they predict, "
+        "or their ids or columns are exchanged"
     )
     if metric_named(entry.metric).sign * (private - (low + high) / 2) > 0:
         advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"

@@ -253,6 +253,8 @@ def steps_section(job: Job, results: Results) -> Section | None:
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
     of_more_time = file  # more time is for the candidates of the file that a budget was made for
     if is_of_budget(job):
+        open_question = "what more time would pay for stands at the end of the output of the budget"
+        steps = [replace(step, basis=open_question) if "HOURS=" in step.command else step for step in steps]
         base = read_yaml(job.options.params).get("extends")
         of_more_time = display_path((job.options.params.parent / base).resolve()) if base else file
     commands = [with_params(one.command, of_more_time if "HOURS=" in one.command else file, sets) for one in steps]

@@ -115,10 +115,12 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
     part = "train" if job.prepared.part("test").empty else "test"  # own photos may have no test images
     ids, images = sample_images(job.prepared, part, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
-    lines = [
-        "{format}: one image {milliseconds:g} ms, largest difference of a probability {difference:.1e}, {changed} of {images} labels "
-        "changed".format(**check, images=len(images))
-        for check in checks
+    reference, *others = checks
+    lines = ["{format}: one image {milliseconds:g} ms".format(**reference)]
+    lines += [
+        "{format}: one image {milliseconds:g} ms, largest difference of a probability from {reference} {difference:.1e}, {changed} of "
+        "{images} labels changed".format(**check, reference=reference["format"], images=len(images))
+        for check in others
     ]
     stored, blend_folder = None, current_blend(job.workspace)
     if part == "test" and selection.is_blend and blend_folder is not None:

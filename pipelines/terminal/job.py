@@ -120,13 +120,13 @@ class Job:
 
 
 def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes; 0 where the system does not tell (Windows)."""
+    """Largest resident memory so far of this process or of one that it waited for, in bytes; 0 where unknown (Windows)."""
     try:
         import resource
     except ImportError:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * unit
 
 
 def lock(path: Path, what: str = "") -> AbstractContextManager[Holder | None]:

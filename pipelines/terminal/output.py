@@ -62,7 +62,7 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
                 text = VERDICT.sub(lambda match: f"{VERDICT_COLOURS[match[0]]}{match[0]}{PLAIN}{style}", text)
             text = f"{style}{text}{PLAIN}" if style else text
     try:
-        print(text, file=target, flush=True)
+        print(f"{text}\n", end="", file=target, flush=True)  # in one piece: workers of a study share the stream
     except BrokenPipeError:
         # stdout and stderr lead to the null device, so that nothing that is still in their buffers becomes an error.
         null = os.open(os.devnull, os.O_WRONLY)

@@ -77,6 +77,19 @@ def test_test_rows_that_are_harder_for_own_members_too_are_not_reported() -> Non
     assert "not out-of-fold?" in train("tree1", True, test_scale=0.9).notes(False, (slight,))[0]
 
 
+def test_a_model_that_is_never_sure_and_saw_its_rows_gets_a_note() -> None:
+    labels, noise = np.arange(1_200) % 3, np.random.default_rng(0).normal(0, 0.03, 2_400)
+
+    def unsure(classes: np.ndarray, mean: float) -> ViewPredictions:
+        confident = (mean + noise[: len(classes)])[:, None]
+        return predictions_of(np.where(np.eye(3, dtype=bool)[classes], confident, (1 - confident) / 2))
+
+    for mean, is_noted in ((0.475, True), (0.460, False)):  # of the label on training rows; test rows: 0.463
+        oof, test = unsure(labels, mean), unsure(labels, 0.463)
+        notes = leak_notes(oof, labels, confidence(oof, (), test))
+        assert [note.startswith("checked in part") and "saw these rows" in note for note in notes] == [True] * is_noted
+
+
 CLASSES = 5
 RNG = np.random.default_rng(1)
 TRUTH, TEST_TRUTH = RNG.integers(0, CLASSES, 400), RNG.integers(0, CLASSES, 200)

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import competition, files_below
+from PIL import Image
 from stages import Workspace
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
@@ -84,11 +86,20 @@ def test_onnx_gives_the_same_probabilities(exported: Workspace, answers) -> None
     np.testing.assert_allclose(one[0], probs[7], atol=1e-6)
 
 
-def test_the_card_states_score_and_data_and_the_manifest_covers_every_file(exported: Workspace) -> None:
+def test_the_card_states_score_and_data_its_code_runs_and_the_manifest_covers_every_file(
+    exported: Workspace, tmp_path: Path, monkeypatch
+) -> None:
     folder, scores = exported.work / "export" / "blend", exported.scores
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
     assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card and "450 out-of-fold rows" in card
     assert load_prepared(exported.work / "data").digest in card
+    code = "\n".join(line[4:] for line in card.splitlines() if line.startswith("    "))
+    Image.new("RGB", (90, 70)).save(tmp_path / "photo.jpg")
+    (tmp_path / "saved_model").symlink_to(folder / "saved_model")
+    monkeypatch.chdir(tmp_path)
+    variables: dict[str, Any] = {}
+    exec(code, variables)
+    assert variables["inputs"].keys() == {f"images_{size}" for size in load_bundle(folder).sizes}
     files = {name for name in files_below(folder) if not name.endswith(".lock")}
     assert manifest is not None and files_intact(folder / "manifest.json", manifest)
     assert set(manifest.files) == files - {"manifest.json"}

@@ -1,5 +1,6 @@
 """Each stage ends with the command that usually follows it, and a printed command is in the words of its caller, without a secret."""
 
+import io
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from make_calls import stages_of
 from competition.config.params_file import BUDGET_FILE, load_params
 from pipelines.terminal.cli import main
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import GOALS, as_called, with_params
+from pipelines.terminal.output import GOALS, as_called, print_line, with_params
 from pipelines.terminal.stage import next_line, run_stage
 from pipelines.terminal.verbs import VERBS
 
@@ -112,3 +113,14 @@ def test_a_command_of_make_is_shown_in_the_words_of_the_caller(monkeypatch) -> N
     monkeypatch.delenv(GOALS)
     shown = 'make sure; `make beam`, goldfold download --force, `goldfold kernel + submit --set "a.b=1" --fold 2`'
     assert as_called(message) == shown
+
+
+def test_a_line_is_written_in_one_piece_because_processes_share_the_stream() -> None:
+    class Recorded(io.StringIO):
+        def write(self, text: str) -> int:
+            pieces.append(text)
+            return len(text)
+
+    pieces: list[str] = []
+    print_line("backend: tensorflow", Recorded())
+    assert [piece for piece in pieces if piece] == ["backend: tensorflow\n"]

@@ -96,6 +96,10 @@ def test_the_bound_holds_for_independent_scores_and_is_larger_for_public_scores_
     of_blends, few, many = (bound(repeated_choices(ledger, ENTRY, share), n) for share, n in cases)
     largest = np.random.default_rng(0).normal(0, ENTRY.standard_error, (2000, 6)).max(1).mean()
     assert largest < of_blends < 1.6 * largest and few > 1.8 * many > 0
+    # Whichever blend is asked about, the noisiest one counts, so the line is the same everywhere.
+    noisy = ledger_of(6, d2={"standard_error": 2 * ENTRY.standard_error})
+    lines = {repeated_choices(noisy, entry, 0.5)[0] for entry in noisy.entries}
+    assert len(lines) == 1 and bound([*lines], 0) == pytest.approx(2 * of_blends, abs=2e-4)
 
 
 def bound(lines: list[str], number: int) -> float:

@@ -30,6 +30,7 @@ def row(name: str, honest: float, public: float | None = None, **changes) -> Sub
 
 
 HALF = {"oof_rows": 500}
+EXPECTED = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
 # Which are recommended: the submissions, and the first and the second choice.
 CHOICES = {
     "the best public score of those within a standard error of the best": (
@@ -45,6 +46,10 @@ CHOICES = {
     "none on other rows": ([row("a", 0.999, **HALF), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)], "cb"),
     "a worse one if no other is known": ([row("b", 0.85), row("g", 0.95)], "gb"),
     "no doubted one": ([row("a", 0.9), row("b", 0.999, is_doubted=True), row("c", 0.9), row("d", 1.0, is_doubted=True)], "ca"),
+    "one that its public score refutes comes last": (
+        [row("a", 0.90, 0.89, expected=EXPECTED), row("b", 0.98, 0.70, expected=EXPECTED), row("c", 0.88)], "ac",
+    ),
+    "a refuted one alone": ([row("b", 0.98, 0.70, expected=EXPECTED)], "b"),
     "a doubted one alone": ([row("b", 0.999, is_doubted=True)], "b"),
 }  # fmt: skip
 
@@ -52,7 +57,7 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_two_submissions_are_recommended(name: str) -> None:
     rows, expected = CHOICES[name]
-    choices = choose_two(rows)
+    choices = choose_two(rows, 0.3)
     assert "".join(chosen.entry.file[0] for chosen, _ in choices) == expected
     assert ("DOUBTED" in choices[0][1]) == choices[0][0].entry.is_doubted
 
@@ -75,9 +80,6 @@ def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_e
     words = "folds of vit, cnn unknown; folds of vit not those of the scored rows"
     assert blend_text(tmp_path / "a-012345") == f"a-012345 (cnn; DOUBTED macro_f1 0.9000; {words})"
     assert joined_notes([*unknown, other]) == [f"vit, cnn: {FOLDS_UNKNOWN}, so", other]
-
-
-EXPECTED = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
 
 
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
