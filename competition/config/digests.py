@@ -43,50 +43,43 @@ def definition_digest(source: str, kind: str, name: str) -> str:
     no name (a loop, an `if`) always count, because they may change anything. Equal on all supported versions of Python.
     """
     statements = [node for node in ast.parse(source).body if not is_docstring(node)]
-
-    def used_names(node: ast.AST) -> set[str]:
-        return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-    defined_by: dict[str, list[int]] = {}  # name -> numbers of the statements that define it
-    anonymous = []
-    for number, node in enumerate(statements):
-        defined = _defined_names(node)
-        for each in defined:
-            defined_by.setdefault(each, []).append(number)
-        anonymous += [number] if not defined else []
+    defined = [_defined_names(node) for node in statements]
     # The value of the entry, if the dictionary is written once, as a literal; else the whole statement counts.
-    written, entry = [node for node in statements if kind in _defined_names(node)], None
+    written, entry = [node for node, names in zip(statements, defined, strict=True) if kind in names], None
     value = written[0].value if len(written) == 1 and isinstance(written[0], ast.Assign | ast.AnnAssign) else None
-    if isinstance(value, ast.Dict) and all(isinstance(key, ast.Constant) for key in value.keys):
-        entries = zip((key.value for key in value.keys if isinstance(key, ast.Constant)), value.values, strict=True)
-        entry = dict(entries).get(name)
-    names = used_names(entry) if entry is not None else {kind}
-    pending = [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
-    used: set[int] = set()
-    while pending:
-        number = pending.pop()
-        if number in used:
-            continue
-        used.add(number)
-        pending += [other for each in used_names(statements[number]) for other in defined_by.get(each, [])]
-    reached = [_plain(statements[number]) for number in sorted(used)]
-    return digest_of([name, _plain(entry) if entry is not None else "", reached])
+    if isinstance(value, ast.Dict):
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
+        entry = dict(zip(keys, value.values, strict=True)).get(name) if None not in keys else None
+    reached = {number for number, names in enumerate(defined) if not names}
+    used_names = _names_in(entry) if entry is not None else {kind}
+    while True:
+        used_names.update(*(_names_in(statements[number]) for number in reached))
+        defining = {number for number, names in enumerate(defined) if names & used_names}
+        if defining <= reached:
+            break
+        reached |= defining
+    definitions = [_plain(statements[number]) for number in sorted(reached)]
+    return digest_of([name, _plain(entry) if entry is not None else "", definitions])
 
 
-def _defined_names(node: ast.stmt) -> list[str]:
+def _defined_names(node: ast.stmt) -> set[str]:
     """Names that a top-level statement defines by a plain definition, assignment or import."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
+        return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    names: list[str] = []
+    names: set[str] = set()
     for target in targets if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else []:
         for element in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
             while isinstance(element, ast.Attribute | ast.Subscript):  # x["y"] = ... changes what x stands for
                 element = element.value
-            names += [element.id] if isinstance(element, ast.Name) else []
+            names |= {element.id} if isinstance(element, ast.Name) else set()
     return names
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
 def is_docstring(node: ast.AST) -> bool:

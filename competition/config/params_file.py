@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +83,15 @@ def file_tree(params: Params) -> Tree:
     return {**tree, "members": {**tree["members"], **external}}
 
 
-def stated_keys(member: Member) -> dict[str, Any]:
+def stated_keys(block: Member | Train | Head) -> dict[str, Any]:
     """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
-    values = asdict(member)
-    blocks: list[tuple[Train | Head | Member, dict[str, Any]]] = [(member.train, values["train"]), (member, values)]
-    if member.head is not None:
-        blocks.append((member.head, values["head"]))
-    for block, stated in blocks:
-        for key in fields(block):
-            if key.default is not NO_DEFAULT and stated[key.name] == key.default:
-                del stated[key.name]
-    return values
+    values = {key.name: getattr(block, key.name) for key in fields(block)}
+    stated = {key.name for key in fields(block) if key.default is NO_DEFAULT or values[key.name] != key.default}
+    return {
+        key: stated_keys(value) if isinstance(value, Train | Head) else value
+        for key, value in values.items()
+        if key in stated
+    }
 
 
 def recorded_keys(member: Member) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich import filesize
@@ -71,7 +71,7 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
     needed = sum(sizes.values())
     require_disk_space(str(path), needed, folder.parent)
     try:
-        for name in ("", *_folders(sizes)):
+        for name in {"", *(name.rpartition("/")[0] for name in sizes)}:
             Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
         done = 0
         for name in sizes:
@@ -134,14 +134,3 @@ def _problem(member: zipfile.ZipInfo) -> str | None:
         return f"unsafe path {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
-
-
-def _folders(names: Iterable[str]) -> dict[str, None]:
-    """The folders that hold the files, and the folders above them, each once, as the keys."""
-    folders: dict[str, None] = {}
-    for name in names:
-        folder = name.rpartition("/")[0]
-        while folder and folder not in folders:
-            folders[folder] = None
-            folder = folder.rpartition("/")[0]
-    return folders

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from competition.config.digests import digest_of
 from competition.config.params import Params
-from competition.ensemble.metrics import METRICS, score_range
+from competition.ensemble.metrics import score_range
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
@@ -172,29 +172,22 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
     scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))
     if len(scores) < 2:
         return []
-    is_cut = False  # the chart of scores begins above the lowest
     has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
     mark = overfit.best if overfit is not None and overfit.is_clear else None
     drawings = [legend(["training", "held-out"])] if has_losses or has_scores else []
     if np.isfinite(losses).any():
         lines = {"training loss": losses} | ({"held-out loss": held_out} if has_losses else {})
-        both = np.concatenate([line[np.isfinite(line)] for line in lines.values()])
-        drawings.append(epoch_chart(name, lines, axis_ends([both.min(), both.max()]), mark))
+        drawings.append(epoch_chart(name, lines, (0.0, inf), mark))
     if has_scores:
-        finite = scores[np.isfinite(scores)]
-        low, high = float(finite.min()), float(finite.max())
-        if metric in METRICS and METRICS[metric].sign > 0 and len(finite) > 10:
-            low = float(np.quantile(finite, 0.2))  # those of the first epochs would compress the rest of the chart
-        ends = axis_ends([low, high], score_range(metric))
-        is_cut = bool(finite.min() < ends[0])
-        drawings.append(epoch_chart(name, {shortened(f"held-out {metric}", 40): scores}, ends, mark))
+        lines = {shortened(f"held-out {metric}", 40): scores}
+        drawings.append(epoch_chart(name, lines, score_range(metric), mark))
     note = (
         "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
         "`device.score_epochs: 6` scores them after six epochs."
     )
     if has_losses or has_scores:
-        note = overfitting_text(overfit) + " The lowest scores are below the chart." * is_cut
+        note = overfitting_text(overfit)
     return [Charts(drawings, note, name)]
 
 
@@ -236,13 +229,14 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
     return Overfitting(best + 1, rise, error, epochs, rise > 2 * error and best + 1 < epochs)
 
 
-def epoch_chart(member: str, lines: Mapping[str, np.ndarray], ends: Ends, mark: int | None) -> Markup:
+def epoch_chart(member: str, lines: Mapping[str, np.ndarray], limits: Ends, mark: int | None) -> Markup:
     """The mean over folds of each line, thick, and every fold, thin; a dot at the end.  Held-out lines are dashed.
 
-    lines: name -> (E, K), NaN where unknown.  ends: of the axis.  mark: epoch with a vertical line.
+    lines: name -> (E, K), NaN where unknown.  limits: of what they measure.  mark: epoch with a vertical line.
     """
     title, at_end = " and ".join(lines), []
     last = max(*(len(line) for line in lines.values()), 2)
+    ends = axis_ends(np.concatenate([line[np.isfinite(line)] for line in lines.values()]).tolist(), limits)
     drawing = Chart((320, 220), (50, 14, 22, 34), (1, last), ends)
     drawing.axes(x=min(6, last - 1), y=4, title=title, across="epoch")
     if mark is not None:

@@ -26,7 +26,7 @@ class Chart:
     """One pair of axes; 1 unit is 1 CSS pixel.
 
     size: width and height.  margins: left, right, top, bottom.  x, y: the values at the left and right, the bottom and top ends of the
-    axes. Beyond an end, dots are drawn at the end and lines are cut off.  A colour is the name of a variable of page.css.
+    axes.  A colour is the name of a variable of page.css.
     """
 
     def __init__(self, size: Ends, margins: tuple[float, float, float, float], x: Ends, y: Ends) -> None:
@@ -61,26 +61,15 @@ class Chart:
 
     def line(self, x: Any, y: Any, colour: str, css_class: str = "", tooltip: str = "", **style: Any) -> None:
         """Draw a line through points.  style: attributes of SVG."""
-        places = self.pixels(x, y)
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-        line = self.add("polyline", css_class, tooltip, points=points, fill="none", stroke=colour, **style)
-        if (places != self.inside(places)).any():  # an svg within an svg shows nothing beyond its edges
-            width, height = self.right - self.left, self.bottom - self.top
-            box = f"{self.left} {self.top} {width} {height}"
-            window = self.add("svg", x=self.left, y=self.top, width=width, height=height, viewBox=box)
-            self.root.remove(line)
-            window.append(line)
-
-    def inside(self, places: np.ndarray) -> np.ndarray:
-        """The (n, 2) places in pixels, those beyond the ends of the axes moved to the ends."""
-        return np.clip(places, (self.left, self.top), (self.right, self.bottom))
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self.pixels(x, y))
+        self.add("polyline", css_class, tooltip, points=points, fill="none", stroke=colour, **style)
 
     def dots(
         self, x: Any, y: Any, colour: str, css_class: str, tooltips: Sequence[str] = (), **style: Any
     ) -> list[Element]:
         """Draw points and return their elements.  tooltips: one for each; () = none."""
         attributes = {"r": 4.0, "fill": colour, **style}
-        places = self.inside(self.pixels(x, y)).tolist()
+        places = self.pixels(x, y).tolist()
         texts = tooltips or [""] * len(places)
         return [
             self.add("circle", css_class, text, cx=a, cy=b, **attributes)

@@ -16,7 +16,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from competition.files.image_codec import BadImage
 from competition.serving.batching import Batcher
@@ -30,14 +30,6 @@ DIGITS = 8  # decimals of a probability in an answer
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
 # Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
 DISCARDED = 2
-HEADERS = {
-    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"no-referrer",
-    b"cross-origin-resource-policy": b"same-origin",
-    b"cache-control": b"no-store",
-}
 
 
 def create_app(
@@ -71,8 +63,7 @@ def create_app(
         *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
-    return _with_headers(app)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
 
 
 class _Server:
@@ -171,17 +162,3 @@ async def _body(request: Request, limits: Limits) -> bytes:
         message = f"the body has more than {limits.body_bytes:,} bytes; send fewer or smaller images"
         raise HTTPException(413, message, close)
     return b"".join(chunks)
-
-
-def _with_headers(app: ASGIApp) -> ASGIApp:
-    """Add HEADERS to every answer."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS.items()]
-            await send(message)
-
-        await app(scope, receive, send_with_headers)
-
-    return answer

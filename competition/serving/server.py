@@ -9,6 +9,16 @@ from starlette.types import ASGIApp
 from competition.config.errors import UserError
 from competition.serving.requests import Limits
 
+# Of every answer.
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
 
 def listen(address: str) -> socket.socket:
     """Open a listening socket.  address: HOST:PORT, port 0 = any free one.  Raises UserError."""
@@ -37,6 +47,7 @@ def run_server(app: ASGIApp, listener: socket.socket, limits: Limits) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        headers=[*HEADERS.items()],
         limit_concurrency=limits.connections,
         timeout_graceful_shutdown=round(limits.stop_seconds),
     )

@@ -8,12 +8,13 @@ A line is appended under a lock and flushed to disk; an incomplete line of a kil
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock
+from pydantic import TypeAdapter
 
 from competition.config.digests import to_plain
 from competition.config.errors import counted
@@ -91,6 +92,7 @@ KINDS: dict[str, type[Entry] | type[Event] | type[SolutionAccess]] = {
     "event": Event,
     "look": SolutionAccess,  # the word that stored lines have
 }
+READERS: dict[str, TypeAdapter[Any]] = {kind: TypeAdapter(line_type) for kind, line_type in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -291,20 +293,12 @@ def honest_rows_text(rows: Sequence[SubmissionState]) -> str:
 
 
 def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
+    """A line with the fields that this version knows: a later one may have written more."""
     try:
         values = json.loads(raw, parse_constant=lambda name: None)
         if "expected" in values:
             measured = ("rows", "middle", "spread", "error")  # the limits of a metric may be unknown
-            complete = [point for point in values["expected"] if None not in map(point.get, measured)]
-            values["expected"] = [_known_fields(ExpectedScore, point) for point in complete]
-        return _known_fields(
-            KINDS[values["kind"]], {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+            values["expected"] = [point for point in values["expected"] if None not in map(point.get, measured)]
+        return READERS[values["kind"]].validate_python(values)
+    except (ValueError, KeyError, TypeError, AttributeError):  # ValidationError is a ValueError
         return None
-
-
-def _known_fields(kind: Any, values: Mapping[str, Any]) -> Any:
-    """An object of this dataclass with the fields that this version knows: a later one may have written more."""
-    known = {each.name for each in fields(kind)}
-    return kind(**{key: value for key, value in values.items() if key in known})

@@ -2,10 +2,8 @@
 
 import json
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -37,35 +35,23 @@ class Checkpoint(NamedTuple):
 
 @dataclass
 class Checkpoints:
-    """The checkpoints of one fold model in training, written by a thread while training goes on."""
+    """The checkpoints of one fold model in training."""
 
     folder: Path
     made_from: str  # digest of everything the model depends on
     seconds: float = 0.0  # between checkpoints; 0 = one per epoch
     is_writer: bool = True  # False: another host writes the checkpoints of both
     _last: float = field(default_factory=lambda: time.monotonic())
-    _writer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"))
-    _written: Future[None] | None = None
 
     def is_due(self, epoch_ends: bool) -> bool:
         """True once `seconds` have passed since the last save; with 0 seconds at the end of every epoch."""
         return time.monotonic() - self._last >= self.seconds if self.seconds else epoch_ends
 
-    def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-        """Save the state in a thread. It must not be changed any more. Waits for the checkpoint before it."""
-        self.wait()
-        self._last = time.monotonic()
-        if self.is_writer:
-            self._written = self._writer.submit(self.save, step, arrays, facts)
-
-    def wait(self) -> None:
-        """Wait until the checkpoint in the thread is on disk. Raises the error of its writer."""
-        if self._written is not None:
-            written, self._written = self._written, None
-            written.result()
-
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state after `step` steps. Keep it and the one before; delete older, later and foreign checkpoints."""
+        self._last = time.monotonic()
+        if not self.is_writer:
+            return
         path = self.folder / f"step-{step:08}.npz"
         fault_point("checkpoint.before_arrays", path)
         save_arrays(path, arrays)

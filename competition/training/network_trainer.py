@@ -109,11 +109,9 @@ class NetworkTrainer(Trainer):
             decisions = engine.all_gather(int(is_due) + 2 * int(done.stop))
             is_due, should_stop = any(one & 1 for one in decisions), any(one & 2 for one in decisions)
             if checkpoints and (is_due or should_stop):
-                training.start_saving(checkpoints, engine)
+                training.save(checkpoints, engine)
             if epoch_ends:
                 yield training.history[-1]
-        if checkpoints:
-            checkpoints.wait()
         if should_stop:
             raise Stopped(f"stopped after step {training.step} of {total} of this fold model")
         selected = training.history[-1]
@@ -250,13 +248,13 @@ class _Training:
     best_epoch: int = 0  # 0 = none yet, or the initial weights
     start_inner: float | None = None  # inner score of the initial weights with a probed head
 
-    def start_saving(self, checkpoints: Checkpoints, engine: Engine) -> None:
-        """Save a checkpoint in a thread, which `continue_from` reads."""
+    def save(self, checkpoints: Checkpoints, engine: Engine) -> None:
+        """Save a checkpoint, which `continue_from` reads."""
         arrays = engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
         history = [asdict(epoch) for epoch in self.history]
         # The keys are those of existing checkpoints.
         facts = {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
-        checkpoints.start_saving(self.step, arrays, facts)
+        checkpoints.save(self.step, arrays, facts)
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
         """Take over the progress in a checkpoint."""

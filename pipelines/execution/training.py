@@ -301,8 +301,6 @@ def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Chec
             raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
-        finally:
-            checkpoints.wait()  # a retry after the loss of the device reads them
         if tracking.is_active:  # a host that discards what it writes has no files
             numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
             texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)

@@ -1,9 +1,7 @@
-"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
+"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
@@ -22,7 +20,7 @@ SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
-    """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
+    """data/ -> debug/<member>-fold<k>-batch.png; finished fold models are not touched"""
     job.workspace.require(job.path("data", "manifest.json"))
     device = start_device(job)
     # No step is compiled on either backend, so that a debugger can enter every line; the first NaN is an error.
@@ -74,24 +72,3 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
                 case Epoch():
                     scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
                     job.echo(f"debug: epoch {event.epoch}: {scores}")
-    held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
-    probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
-    labels = images.labels[held_out_rows]
-    truth = prepared.targets(labels)
-    # How well rows are predicted: probability of the label, of the worst label, or minus the absolute error.
-    if truth.ndim == 2:
-        fit = np.where(truth, probs, 1 - probs).min(1)
-    elif truth.dtype.kind == "f":
-        fit = -np.abs(probs[:, 0] - truth)
-    else:
-        fit = probs[np.arange(len(truth)), truth]
-    worst = np.argsort(fit, kind="stable")[:SHEET_IMAGES]
-    captions = [
-        f"{images.ids[held_out_rows[n]]}\nlabel {prepared.competition.label_text(labels[n])} {fit[n]:.2f}\n"
-        f"predicted {target_caption(probs[n], classes)}"
-        for n in worst
-    ]
-    worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
-    contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
-    first = "the largest errors" if truth.dtype.kind == "f" else "the least probable labels"
-    job.echo(f"debug: held-out images, {first} first: {display_path(worst_sheet)}")

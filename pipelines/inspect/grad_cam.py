@@ -6,10 +6,10 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.chain import Chain
-from competition.files.manifest import Manifest, atomic_write
+from competition.files.manifest import Manifest
 from competition.report.classes import honest_rows
-from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
-from competition.report.pictures import training_pixels
+from competition.report.grad_cam import MANIFEST, SHEET, chosen_rows, overlay
+from competition.report.pictures import contact_sheet, training_pixels
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from pipelines.execution.selection import blend_of_classes, selected_members
@@ -18,18 +18,18 @@ from pipelines.terminal.output import display_path
 
 
 def run(job: Job) -> None:
-    """blend/<current>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
+    """blend/<current>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.png, grad_cam.json"""
     prepared = job.prepared
     folder, blend = blend_of_classes(job, "grad-cam shows what speaks for a class")
     if blend.depends.get("data") != prepared.digest:
         raise UserError("the blend is of other data than those that are here now; `make train predict` makes a new one")
     one = explained_run(job, Chain.load(folder / "chain.json").blend.weights)
-    depends = {"blend": blend.digest, "run": one.digest}
+    depends = {"blend": blend.digest, "run": one.digest, "file": SHEET}
     rows = honest_rows(folder, prepared)
     manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, one, rows, blend))
     job.echo(
         f"grad-cam: {manifest.result['wrong']} wrong and {manifest.result['right']} right rows by {manifest.result['run']}: "
-        f"{display_path(job.path(FILE))}; `make report` shows them"
+        f"{display_path(job.path(SHEET))}; `make report` shows them"
     )
 
 
@@ -51,7 +51,7 @@ def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
 
 
 def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) -> Computed:
-    """Compute and write the maps. Returns the files and the manifest's result."""
+    """Compute the maps and draw them. Returns the files and the manifest's result."""
     prepared = job.prepared
     ids, labels, predicted, scores = rows
     train = prepared.part("train").set_index("id")
@@ -65,25 +65,26 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     from competition.training.grad_cam import ClassMaps
 
     chosen = chosen_rows(labels, predicted, scores)
+    is_wrong = labels[chosen] != predicted[chosen]
+    wrong, right = chosen[is_wrong], chosen[~is_wrong]
     # A wrong row has two maps: of the predicted class and of its own.
-    wrong = chosen[labels[chosen] != predicted[chosen]]
-    numbers = np.concatenate([chosen, wrong])
-    classes = np.concatenate([predicted[chosen], labels[wrong]])
+    numbers = np.concatenate([np.repeat(wrong, 2), right])
+    classes = np.concatenate([np.stack([predicted[wrong], labels[wrong]], axis=1).ravel(), labels[right]])
     position = train.index.get_indexer(ids[numbers])
-    folds = train["fold"].to_numpy(int)[position]
-    class_maps, maps = ClassMaps(one.member, len(prepared.competition.classes)), {}
+    folds, names = train["fold"].to_numpy(int)[position], prepared.competition.classes
+    class_maps, pictures = ClassMaps(one.member, len(names)), dict[int, np.ndarray]()
     for fold in np.unique(folds):
         class_maps.load_weights(load_arrays(fold_manifest_path(one, int(fold)).with_name("weights.npz")))
         in_fold = np.flatnonzero(folds == fold)
-        for n, one_map in zip(in_fold, class_maps.maps(pixels[position[in_fold]], classes[in_fold]), strict=True):
-            maps[int(n)] = one_map
-    stacked = np.stack([maps[n] for n in range(len(numbers))]).astype(np.float16)
-    with atomic_write(job.path(FILE)) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, ids=ids[numbers], classes=classes, maps=stacked)
-    counts = {"wrong": len(wrong), "right": len(chosen) - len(wrong)}
-    return [job.path(FILE)], {
+        images = pixels[position[in_fold]]
+        for n, image, one_map in zip(in_fold, images, class_maps.maps(images, classes[in_fold]), strict=True):
+            pictures[int(n)] = overlay(image, one_map)
+    captions = [f"for {names[c]}\nlabel {names[labels[n]]}\n{ids[n]}" for n, c in zip(numbers, classes, strict=True)]
+    contact_sheet([pictures[n] for n in range(len(numbers))], captions, job.path(SHEET))
+    return [job.path(SHEET)], {
         "run": one.label,
         "method": class_maps.method,
-        **counts,
+        "wrong": len(wrong),
+        "right": len(right),
         "submission": blend.result["submission"],
     }

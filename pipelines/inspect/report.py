@@ -213,7 +213,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
-        grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
+        grad_cam.grad_cam_section(job.work, prepared.competition.targets.kind, blend, bool(params.members)),
         classes.label_issues_section(job.work, prepared, blend),
         pictures.samples_section(prepared, pixels, runs) if prepared.has_images else None,
         data.data_section(prepared),

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT, save_images
+from PIL import Image
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 from test_remote_main_job import KaggleWorkspace
 
@@ -107,8 +108,8 @@ def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path
         workspace.do_in_one_process("grad-cam", arguments=["--member", kind], cwd=workspace.folder)
         result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
         assert result["method"] == ("Grad-CAM" if kind == "application" else "Occlusion"), kind
-        with np.load(workspace.work / "grad_cam.npz") as arrays:
-            assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
+        with Image.open(workspace.work / "grad_cam.png") as sheet:
+            assert len(set(sheet.convert("L").getdata())) > 10, kind  # not a blank image
 
 
 @pytest.mark.long

@@ -82,6 +82,7 @@ def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_
 
 def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(tmp_path, make_settings):
     (tmp_path / "test.csv").write_text("image_id\n")
+    (tmp_path / "sample_submission.csv").write_text("image_id,healthy,multiple_diseases,rust,scab\n")
     for values in ("1,0,1,0", "nan,1,0,0"):
         lines = "image_id,healthy,multiple_diseases,rust,scab", "Train_2,0,1,0,0", f"Train_3,{values}"
         (tmp_path / "train.csv").write_text("\n".join(lines))

@@ -17,7 +17,7 @@ from competition.report.charts import Point, confusion_chart, legend, score_char
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, Figure, Head, Image, PointMap, Section, Sheet, SideBySide, Table, Text, Tile
 from competition.report.row_map import map_chart
-from competition.report.svg import Chart, round_values
+from competition.report.svg import round_values
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
@@ -51,18 +51,6 @@ def test_texts_of_users_are_shown_unchanged() -> None:
 
 def test_an_axis_through_zero_says_0_and_not_minus_0() -> None:
     assert list(map(str, round_values((-0.05, 1.0), 5))) == ["0.0", "0.2", "0.4", "0.6000000000000001", "0.8", "1.0"]
-
-
-def test_a_line_is_cut_where_it_leaves_the_axes_and_never_drawn_at_another_value() -> None:
-    chart = Chart((120, 120), (10, 10, 10, 10), (0, 2), (0.5, 1.0))  # 200 pixels for 1
-    chart.line([0, 1, 2], [0.25, 0.75, 1.0], "c0")
-    (window,) = chart.root
-    (line,) = window
-    # The first value is below the axis, which ends at 110.
-    assert line.get("points") == "10.0,160.0 60.0,60.0 110.0,10.0"
-    assert window.tag == "svg" and window.get("viewBox") == "10 10 100 100"
-    chart.line([0, 1, 2], [0.5, 0.75, 1.0], "c0")
-    assert chart.root[1].tag == "polyline"
 
 
 def test_commands_between_backticks_and_beside_titles_are_completed() -> None:

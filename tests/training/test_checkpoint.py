@@ -91,6 +91,5 @@ def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path
     assert not timed.is_due(True)
     now[0] = 400.0
     assert timed.is_due(False)
-    timed.start_saving(5, arrays(5), {})
-    timed.wait()
+    timed.save(5, arrays(5), {})
     assert not timed.is_due(True)

@@ -10,7 +10,6 @@ from posixpath import splitext
 
 from competition.config.errors import UserError, counted, first_few
 from competition.files.image_codec import SUFFIXES
-from competition.prepare.adapter_types import Part, Row
 
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
 UNREAD_TABLES = {".xlsx", ".xls", ".ods", ".parquet", ".feather"}
@@ -59,7 +58,6 @@ class ImageFiles:
     """The image files of a raw folder by the names that tables may use: path, path within the part, file name; each also without suffix."""
 
     def __init__(self, raw: Path) -> None:
-        self.raw = raw
         self.paths = image_paths(raw)
 
     @cached_property
@@ -141,13 +139,6 @@ class ImageFiles:
         """Paths, which serve as ids, of the images in a folder named test...: for a table of labels without one of test ids."""
         listed = set(self.find(train_ids, "train", id_column).values())
         return [path for path in self.paths if path not in listed and _in_part(path, "test")]
-
-    def rows(self, ids: list[str], labels: list[int], part: Part, id_column: str) -> Iterator[Row]:
-        """Yield one row per id, in order. Raises UserError as `find` does."""
-        path_of = self.find(ids, part, id_column)
-        for row_id, label in zip(ids, labels, strict=True):
-            path = path_of[row_id]
-            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes() if path else b"")
 
 
 def _in_part(path: str, part: str) -> bool:

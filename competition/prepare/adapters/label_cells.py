@@ -26,7 +26,7 @@ class Labels:
     values: tuple[str, ...]  # their text in a submission
     numbers: list[int]
     targets: tuple[str, ...]  # multi: "0110", one digit per class | regression: a number | else empty
-    notes: tuple[str, ...]  # about what was detected
+    note: str  # about what was detected
     separator: str = ""  # between the labels of a list; "" = no lists
     has_empty_lists: bool = False
 
@@ -59,7 +59,7 @@ def detect_target(
     return "regression" if not listed and np.isfinite(numbers).all() and not is_whole else "single"
 
 
-def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, table_name: str) -> Labels:
+def read_columns(table: pd.DataFrame, columns: Sequence[str], table_name: str) -> Labels:
     """Multi-label: one column of 0 and 1 per class."""
     cells = zeros_and_ones(table, columns)
     if cells is None:
@@ -68,16 +68,11 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, ta
             "competition.label_column if the labels are in one column"
         )
     several = int((cells.sum(1) > 1).sum())
-    note = (
-        f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {counted(several, 'row')}: "
-        "multi-label"
-    )
-    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), (note,))
+    note = f"{len(columns)} label columns hold 0 and 1 with several ones in {counted(several, 'row')}: multi-label"
+    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), note)
 
 
-def read_lists(
-    column: pd.Series, id_column: str, values: Sequence[str], names: dict[str, str], table_name: str
-) -> Labels:
+def read_lists(column: pd.Series, values: Sequence[str], names: dict[str, str], table_name: str) -> Labels:
     """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
     between = _separators(column)
     lists = [[label for label in between.split(cell.strip()) if label] for cell in column]
@@ -96,25 +91,25 @@ def read_lists(
     used = [match for cell in column for match in between.findall(cell.strip())]
     separator = max(sorted(set(used)), key=used.count) if used else " "
     several, empty = int((cells.sum(1) > 1).sum()), int((~cells.any(1)).sum())
+    without = f" and none in {empty:,}" if empty else ""
     note = (
-        f"ids are in column {id_column!r}, column {column.name!r} holds lists of {len(values)} labels, several in {several:,} "
-        f"rows{f' and none in {empty:,}' if empty else ''}: multi-label"
+        f"column {column.name!r} holds lists of {len(values)} labels, several in {several:,} rows{without}: multi-label"
     )
     class_names = tuple(names.get(value, value) for value in values)
-    return Labels("multi", class_names, tuple(values), *_label_sets(cells), (note,), separator, bool(empty))
+    return Labels("multi", class_names, tuple(values), *_label_sets(cells), note, separator, bool(empty))
 
 
-def read_numbers(column: pd.Series, id_column: str, table_name: str) -> Labels:
+def read_numbers(column: pd.Series, table_name: str) -> Labels:
     """Regression: one column of numbers."""
     name = str(column.name)
     numbers = _numbers(column, "competition.target: regression", table_name)
     distinct, label_numbers = np.unique(numbers, return_inverse=True)
-    note = f"ids are in column {id_column!r}, column {name!r} holds numbers from {distinct[0]:g} to {distinct[-1]:g}: regression"
+    note = f"column {name!r} holds numbers from {distinct[0]:g} to {distinct[-1]:g}: regression"
     targets = tuple(repr(float(value)) for value in distinct)
-    return Labels("regression", (name,), (name,), label_numbers.tolist(), targets, (note,))
+    return Labels("regression", (name,), (name,), label_numbers.tolist(), targets, note)
 
 
-def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
+def read_grades(column: pd.Series, table_name: str) -> Labels:
     """Ordinal: one column of whole numbers. The classes are all grades from the lowest to the highest, also absent ones."""
     name = str(column.name)
     numbers = _numbers(column, "competition.target: ordinal", table_name)
@@ -126,8 +121,8 @@ def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
             f"ordinal needs 2 to {MOST_GRADES} whole grades, competition.target: regression takes any numbers"
         )
     values = tuple(str(grade) for grade in range(low, high + 1))
-    note = f"ids are in column {id_column!r}, column {name!r} holds grades from {low} to {high}: ordinal"
-    return Labels("ordinal", values, values, (grades - low).tolist(), (), (note,))
+    note = f"column {name!r} holds grades from {low} to {high}: ordinal"
+    return Labels("ordinal", values, values, (grades - low).tolist(), (), note)
 
 
 def zeros_and_ones(table: pd.DataFrame, columns: Sequence[str]) -> np.ndarray | None:

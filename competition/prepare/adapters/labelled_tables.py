@@ -111,7 +111,7 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     labels = _read_labels(table, target)
     has_empty_cells = sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
     competition = _competition(table, labels, settings, labels.has_empty_lists or has_empty_cells)
-    competition = replace(competition, notes=(*labels.notes, *notes))
+    competition = replace(competition, notes=(f"ids are in column {id_column!r}, {labels.note}", *notes))
     other_columns = pd.concat([rows[[id_column, *shared]] for rows in (train, test)]) if shared else None
     validation = {
         row_id for row_id, path in train_paths.items() if "/" in path and split_named(path.split("/")[0]) == "val"
@@ -204,26 +204,26 @@ def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
 
 def _read_labels(table: LabelTable, target: Target) -> Labels:
     """The labels of all rows. Grades that have names are read as classes."""
-    rows, columns, id_column, name = table.rows, table.label_columns, table.id_column, table.name
+    rows, columns, name = table.rows, table.label_columns, table.name
     if target == "multi" and len(columns) > 1:
-        return read_columns(rows, columns, id_column, name)
+        return read_columns(rows, columns, name)
     if target == "multi":
-        return read_lists(rows[columns[0]], id_column, table.known_classes, table.class_names, name)
+        return read_lists(rows[columns[0]], table.known_classes, table.class_names, name)
     if target == "regression" and len(columns) > 1:
         raise UserError(f"{name} has columns {first_few(columns, 8)}: name the number in competition.label_column")
     if target == "regression":
-        return read_numbers(rows[columns[0]], id_column, name)
+        return read_numbers(rows[columns[0]], name)
     if target == "ordinal" and len(columns) == 1 and not table.class_names:
-        return read_grades(rows[columns[0]], id_column, name)
-    notes = (f"ids are in column {id_column!r}, labels in {first_few(columns)} of {name}",)
+        return read_grades(rows[columns[0]], name)
+    note = f"labels in {first_few(columns)} of {name}"
     if len(columns) > 1:
-        numbers = one_hot_labels(rows, columns, id_column, name)
-        return Labels(target, tuple(columns), tuple(columns), numbers, (), notes)
-    column = rows.set_index(id_column)[columns[0]]
+        numbers = one_hot_labels(rows, columns, table.id_column, name)
+        return Labels(target, tuple(columns), tuple(columns), numbers, (), note)
+    column = rows.set_index(table.id_column)[columns[0]]
     # With one column per class, the classes must have the order of the submission's columns.
     values = table.known_classes or in_natural_order(sorted({*column} - {""}))
     names = tuple(table.class_names.get(value, value) for value in values)
-    return Labels(target, names, tuple(values), class_labels(column, values, name), (), notes)
+    return Labels(target, names, tuple(values), class_labels(column, values, name), (), note)
 
 
 def _competition(table: LabelTable, labels: Labels, settings: Settings, allows_empty_lists: bool) -> Competition:

@@ -7,13 +7,14 @@ sample_submission.csv
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition, Row, Settings, require_form
-from competition.prepare.adapters.image_files import ImageFiles
+from competition.prepare.adapters import folder
 from competition.prepare.adapters.raw_source import fetch_source
-from competition.prepare.adapters.tables import one_hot_labels, read_csv
+from competition.prepare.adapters.tables import read_csv
 from competition.prepare.targets import resolve_metric
 
 ID = "image_id"
@@ -51,7 +52,5 @@ def describe(raw: Path, settings: Settings) -> Competition:
 
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    files = ImageFiles(raw)
-    train, test = read_csv(raw / "train.csv"), read_csv(raw / "test.csv")
-    yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train", ID)
-    yield from files.rows(list(test[ID]), [-1] * len(test), "test", ID)
+    """Yield the labelled rows, then the test rows."""
+    return folder.rows(raw, replace(settings, target="single", id_column=ID))
