@@ -51,8 +51,8 @@ def grad_cam_section(work: Path, kind: TargetKind, blend: Manifest | None, has_n
             bright = "the logit of the class falls when this part is covered"
         caption = (
             f"{method} by the fold models of {manifest.result['run']} that did not train on the row. Bright: {bright}. Wrong rows, the "
-            "most confident first, are shown twice: what speaks for the predicted class, and what speaks for the label. Then right rows of the "
-            "same classes."
+            "most confident first, are shown twice: what speaks for the predicted class, and what speaks for the label. Then right "
+            "rows of the same classes."
         )
         block = Image(sheet_uri(sheet), caption)
     return Section("gradcam", "What the network looks at", f"{SHEET} · make grad-cam", [block])
