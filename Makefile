@@ -13,7 +13,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FOLDER FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY OUT PAIR PARAMS PYTHON RUN \
-  SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WATCH WORKERS
+  SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WORKERS
 quoted = '$(subst ','\'',$(1))'
 GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
@@ -172,7 +172,7 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 	@$(call GOLDFOLD,prune)
 
 ##@ Analysis
-report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html (WATCH=1: again and again while training runs)
+report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
 	@$(call GOLDFOLD,report)
 
 list-blends: $(BIN)/.ready ## blend methods and choices of views of the current parameters by honest score (make submissions: the stored blends)
@@ -273,7 +273,7 @@ help-all: ## this page
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FOLDER=new_photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'ONLY=memory TORCH=python' 'benchmarks: one of them; a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'ONLY=memory TORCH=python' 'benchmarks: one of them; a Python that has torch and timm' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
 	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin' | $(call FIT,31)
 

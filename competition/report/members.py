@@ -1,18 +1,14 @@
 """The report's section on training: scores and learning curves of the fold models."""
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from competition.config.digests import digest_of
 from competition.config.params import Params
 from competition.ensemble.metrics import score_range
 from competition.files.manifest import read_manifest
@@ -21,7 +17,7 @@ from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.svg import DASHED, DOTTED, Chart, Ends, axis_ends, shortened
 from competition.report.terminal import TUNED, number, seeds_line
-from competition.workspace.dependencies import fold_manifest_path, fold_model
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_folds
 
@@ -37,7 +33,7 @@ History = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TrainedFold:
-    """A fold model, finished or in training.  held_out: score on its held-out rows; NaN in training."""
+    """A finished fold model.  held_out: score on its held-out rows."""
 
     fold: int
     held_out: float
@@ -69,64 +65,36 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[TrainedFold]:
 def read_history(path: Path) -> History:
     """The columns of a history.csv. By pandas a hundred of them would take a tenth of the time of the report."""
     with path.open(encoding="utf-8", newline="") as file:
-        return by_column(list(csv.DictReader(file)))
-
-
-def by_column(epochs: Sequence[Mapping[str, Any]]) -> History:
-    """Epochs of a history, column by column.  epochs: numbers, or their texts; None or "" = unknown."""
-    cells = {key: [epoch[key] for epoch in epochs] for key in (epochs[0] if epochs else ())}
-    return {key: np.array([nan if cell in (None, "") else cell for cell in cells[key]], float) for key in cells}
-
-
-def in_training(run: Run, folds: int) -> list[TrainedFold]:
-    """The fold models of a run that are not finished, with the history in their newest checkpoint."""
-    models = []
-    for fold in range(folds):
-        path = fold_manifest_path(run, fold)
-        checkpoints = [] if path.is_file() else sorted(path.parent.glob("checkpoints/step-*.json"))
-        for file in checkpoints[-1:]:
-            with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged
-                facts = json.loads(file.read_text(encoding="utf-8"))
-                if facts["made_from"] == digest_of(fold_model(run, fold).depends) and facts["history"]:
-                    models.append(TrainedFold(fold, nan, by_column(facts["history"])))
-    return models
+        epochs = list(csv.DictReader(file))
+    keys = epochs[0] if epochs else ()
+    return {key: np.array([epoch[key] or nan for epoch in epochs], float) for key in keys}
 
 
 def members_section(
     runs: Mapping[str, Run],
     models_of: Mapping[str, Sequence[TrainedFold]],
-    unfinished: Mapping[str, Sequence[TrainedFold]],
     params: Params,
     prepared: Prepared,
     spreads: Mapping[str, float],
 ) -> Section | None:
-    """None before any fold model has a checkpoint.
+    """None before any fold model is trained.
 
-    runs: by title, those of the current parameters.  models_of: their finished fold models.  unfinished: see in_training.
+    runs: by title, those of the current parameters.  models_of: their finished fold models.
     spreads: member -> standard deviation of its mean score over its training seeds, for members with a current seed study.
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    curves: list[Block] = []
-    for title, models in unfinished.items():
-        for model in models:
-            done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
-            name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
-            curves += curve_charts(name, [model], metric)
-    if not models_of and not curves:
+    if not models_of:
         return None
-    blocks: list[Block] = []
-    if models_of:
-        trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
-        tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
-        blocks.append(scores_table(models_of, tuned_folds, trivial, metric))
-        blocks += [Text([line.strip()]) for line in seeds_line(spreads, params.members)]
+    trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
+    tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
+    blocks: list[Block] = [scores_table(models_of, tuned_folds, trivial, metric)]
+    blocks += [Text([line.strip()]) for line in seeds_line(spreads, params.members)]
     missing = {name: folds - len(models_of.get(name, [])) for name in runs}
     if incomplete := [f"{name} ({count})" for name, count in missing.items() if count]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    for name, models in list(models_of.items())[:MAX_CURVES]:
-        curves += curve_charts(name, models, metric)
-    if curves:
+    shown = list(models_of.items())[:MAX_CURVES]
+    if curves := [chart for name, models in shown for chart in curve_charts(name, models, metric)]:
         blocks += [Text([CURVES_NOTE], name="Learning curves"), *curves]
     sources = "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train"
     return Section("members", "Members", sources, blocks)

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
     from markupsafe import Markup
 
-TEMPLATE, STYLE, SCRIPT, WATCH_SCRIPT = (
-    Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js", "watch.js")
-)
+TEMPLATE, STYLE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js"))
 
 OPEN_SECTIONS = 3  # the others are folded until they are asked for
 
@@ -145,13 +143,10 @@ class Head:
     verdict: str = ""  # the result in one sentence
 
 
-def render(
-    head: Head, sections: Sequence[Section], reloads: bool = False, complete: Callable[[str], str] = lambda text: text
-) -> str:
+def render(head: Head, sections: Sequence[Section], complete: Callable[[str], str] = lambda text: text) -> str:
     """Render the page. Every text is escaped; only charts are markup.
 
-    reloads: it loads itself again every few seconds.  complete: adds to sources and to texts between backticks what a command lacks,
-    such as PARAMS.
+    complete: adds to sources and to texts between backticks what a command lacks, such as PARAMS.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -162,13 +157,11 @@ def render(
         "complete": complete,
         "kind": lambda block: type(block).__name__,
     }
-    style, script, watch_script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT, WATCH_SCRIPT))
-    script += watch_script if reloads else ""
+    style, script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT))
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         head=head,
         sections=sections,
         open_sections=OPEN_SECTIONS,
-        reloads=reloads,
         style=Markup(style),  # files of this package
         script=Markup(script),
         policy=content_security_policy(style, script),

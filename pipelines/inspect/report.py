@@ -1,9 +1,6 @@
-"""Write one HTML page with all results of this competition, from the files of the other stages; with WATCH=1 whenever they change."""
+"""Write one HTML page with all results of this competition, from the files of the other stages."""
 
-import os
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +8,7 @@ from pathlib import Path
 from rich import filesize
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted
+from competition.config.errors import counted
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.config.yaml_text import read_yaml
@@ -53,13 +50,6 @@ from pipelines.terminal.job import Job, image_cache, track
 from pipelines.terminal.output import as_called, display_path, with_params
 from pipelines.terminal.versions import git_commit
 
-WRITTEN = "written"
-POLL_SECONDS = 2.0
-PAUSE = 4  # pause after a page, in times of its own seconds, so that training keeps its cores
-# What a report reads, or what is written after it: manifests, histories and checkpoints of epochs, tables, studies.
-SUFFIXES = (".json", ".jsonl", ".csv", ".log", ".png")
-SKIPPED = ("cache", "raw")  # folders of images
-
 
 @dataclass(frozen=True)
 class Results:
@@ -71,7 +61,6 @@ class Results:
     rows: classes.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
     models_of: Mapping[str, Sequence[members.TrainedFold]]  # by title, the finished fold models
-    in_training: Mapping[str, Sequence[members.TrainedFold]]  # by title, those with a checkpoint only
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.SubmissionState]
@@ -84,61 +73,6 @@ def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, ledger.jsonl -> report.html"""
     # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
     page = (job.work / BUDGET_FILE).with_name("report.html") if is_of_budget(job) else job.path("report.html")
-    if job.options.watch:
-        watch(job, page)
-    else:
-        write_page(job, page)
-
-
-def is_of_budget(job: Job) -> bool:
-    """Return True if the parameter file is one that a budget wrote."""
-    return job.options.params.parts[-2:] == BUDGET_FILE.parts
-
-
-def watch(job: Job, page: Path) -> None:
-    """Write the page whenever results changed; after Ctrl-C once more, without the reloading. Raises KeyboardInterrupt."""
-    job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
-    seen, last_message = None, ""
-    try:
-        while True:
-            started = time.monotonic()
-            if (times := result_times(job)) != seen:
-                seen, message = times, attempt(job, page, True)
-                if message != last_message or message == WRITTEN:
-                    job.echo(f"report: {message}")
-                last_message = message
-            time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
-    except KeyboardInterrupt:
-        if page.is_file() and (message := attempt(job, page, False)) != WRITTEN:
-            job.echo(f"report: the page still reloads itself: {message}; `make report` writes it again")
-        raise
-
-
-def attempt(job: Job, page: Path, reloads: bool) -> str:
-    """Write the page from what is on disk now. Returns WRITTEN, or what it waits for."""
-    again = replace(job, workspace=replace(job.workspace))  # a new workspace reads the data again
-    try:
-        write_page(again, page, reloads)
-    except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
-        return f"waiting for results: {error}"
-    return WRITTEN
-
-
-def result_times(job: Job) -> dict[Path, int]:
-    """Path -> modification time of every file whose change makes another page."""
-    files = [job.submissions / "ledger.jsonl"]
-    for folder, folders, names in os.walk(job.work):
-        folders[:] = [name for name in folders if name not in SKIPPED]
-        files += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
-    times = {}
-    for file in files:
-        with suppress(OSError):  # removed meanwhile
-            times[file] = file.stat().st_mtime_ns
-    return times
-
-
-def write_page(job: Job, page: Path, reloads: bool = False) -> None:
-    """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
     file = display_path(job.options.params)
@@ -146,14 +80,17 @@ def write_page(job: Job, page: Path, reloads: bool = False) -> None:
     def complete(text: str) -> str:
         return as_called(with_params(text, file, job.options.sets))
 
-    write_text(page, render(head, sections_of(job, results), reloads, complete))
-    if reloads:
-        return
+    write_text(page, render(head, sections_of(job, results), complete))
     job.echo(*(f"report: {warning}" for warning in head.warnings))
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:
         tracking.end(Outcome({}, {}, [page]))
     job.echo(f"report: {display_path(page)} ({filesize.decimal(page.stat().st_size)}, all in one file)")
+
+
+def is_of_budget(job: Job) -> bool:
+    """Return True if the parameter file is one that a budget wrote."""
+    return job.options.params.parts[-2:] == BUDGET_FILE.parts
 
 
 def load_results(job: Job) -> Results:
@@ -183,7 +120,6 @@ def load_results(job: Job) -> Results:
         classes.honest_rows(folder, prepared) if folder is not None and is_current else None,
         runs,
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
-        {title: members.in_training(run, job.params.prepare.folds) for title, run in runs.items()},
         spreads,
         notes,
         submitted,
@@ -209,7 +145,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         first_screen,
         steps_section(job, results),
         *of_scores,
-        members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
+        members.members_section(runs, results.models_of, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.

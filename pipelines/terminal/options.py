@@ -72,7 +72,6 @@ class Options:
     # 0 = not given. `--hours 0` is refused by cli.parameter: training without a budget could take hours.
     hours: float = option(0.0, "Choose and train members within so many hours (docs/budget.md).", unit="hours")
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
-    watch: bool = option(False, "Write the page again whenever results change; it reloads itself until Ctrl-C.")
     machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.", min=0)
 
 

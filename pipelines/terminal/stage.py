@@ -74,7 +74,6 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
             job.echo(line)
     except KeyboardInterrupt:
         stopped = "the server was stopped" if verb in SERVERS else "stopped; run the same command again to continue"
-        stopped = "the report no longer follows the results" if options.watch else stopped
         print_line(f"goldfold: {stopped}", sys.stderr)
         sys.exit(130)
     except Exception as error:

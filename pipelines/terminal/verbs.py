@@ -55,7 +55,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
         "adopt": Verb("Write a run or a trial into the parameter file.", ("run", "trial"), next="train"),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
-        "report": Verb("Write report.html.", (*BUDGET, "watch")),
+        "report": Verb("Write report.html.", BUDGET),
         "list-blends": Verb(
             "Compare the blend methods and views of the current parameters by honest score.", ("allow_partial",)
         ),
