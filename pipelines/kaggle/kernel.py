@@ -192,7 +192,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
     for pair in (KAGGLE, NEWEST):
         unchecked, objections_found = [], []
         for name, member in members.items():
-            preflight_request = request_of(member, params, topology, params.device.backend, classes)
+            preflight_request = request_of(member, params, topology, "auto", classes)  # as the kernel trains
             objection_list = objections(replace(preflight_request, pair=pair), job.path("preflight", "answers"))
             unchecked += [name] if objection_list is None else []
             objections_found += [f"{name} {sentence}" for sentence in objection_list or ()]

@@ -305,7 +305,11 @@ def store(folder: Path, parameters: Params, verdict: str, pair: JaxPair) -> None
 def test_a_step_that_does_not_fit_is_refused_and_a_kernel_uses_the_verified_jax(
     tmp_path, verdict, compiled_with, machine, force, used
 ):
-    parameters, is_too_big = params(f"kernel.machine={machine}"), verdict == "too_big" and machine == "TpuV5E8"
+    # The kernel chooses its backend itself, whatever this machine uses.
+    parameters, is_too_big = (
+        params(f"kernel.machine={machine} device.backend=tensorflow"),
+        verdict == "too_big" and machine == "TpuV5E8",
+    )
     if compiled_with:
         store(tmp_path, parameters, verdict, compiled_with)
     job = Job(Workspace(tmp_path, parameters), Options(force=force), tmp_path)
