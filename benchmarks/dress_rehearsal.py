@@ -8,8 +8,8 @@ every other parameter as in the recipe. `large` is 120,000 images of 1,000 class
 (few rows of a rare class remain at any share).
 
 Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; largest memory without pages of
-files, looked at up to 10 times a second; how much its files grew at the worst moment; milliseconds per image. The table is in Markdown,
-for docs/measured_runs.md.
+files, looked at up to 10 times a second; how much its files grew at the worst moment, which is the free disk that it needs; what it read
+from the disk (not what was in memory) and wrote to it; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
 
 The last stages of `flowers` train its folds with a network whose step waits as long as that of the fastest member of the recipe on a
 v5e-8. `make bench` measures the compiled step on a batch in memory, which takes longer; the time outside of these steps is a share of all.
@@ -129,6 +129,8 @@ class Cost:
     processor_seconds: float
     peak_memory: int  # bytes, without pages of files
     growth: int  # bytes that its files took beyond those at the start, at the worst moment
+    read: int  # bytes from the disk; what other files in memory spare is not counted
+    written: int  # bytes to the disk
     exit_code: int
 
 
@@ -157,6 +159,13 @@ def memory_of(pid: int) -> int:
     return total
 
 
+def disk_bytes() -> tuple[int, int]:
+    """Bytes that this process and those that it waited for read from the disk and wrote to it."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    counts = {name: int(count) for name, count in (line.split(": ") for line in lines)}
+    return counts["read_bytes"], counts["write_bytes"]
+
+
 def measured(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -170,6 +179,7 @@ def measured(
     stop_after: seconds until it gets a signal of this kind.
     """
     before, start, worst, memory = bytes_below(folder), time.monotonic(), 0, 0
+    read, written = disk_bytes()
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
         ended = False
@@ -186,11 +196,15 @@ def measured(
                 time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Cost(time.monotonic() - start, usage.ru_utime + usage.ru_stime, memory, worst, process.returncode)
+    read_after, written_after = disk_bytes()
+    seconds, processor_seconds = time.monotonic() - start, usage.ru_utime + usage.ru_stime
+    return Cost(
+        seconds, processor_seconds, memory, worst, read_after - read, written_after - written, process.returncode
+    )
 
 
 def row(name: str, cost: Cost, images: int) -> str:
-    gigabytes = [f"{value / 1e9:.2f}" for value in (cost.peak_memory, cost.growth)]
+    gigabytes = [f"{value / 1e9:.2f}" for value in (cost.peak_memory, cost.growth, cost.read, cost.written)]
     cells = [f"{cost.seconds:.1f}", f"{cost.processor_seconds:.1f}", *gigabytes, f"{1e3 * cost.seconds / images:.2f}"]
     failed = f" (exit code {cost.exit_code})" if cost.exit_code else ""
     return f"| {name}{failed} | {' | '.join(cells)} |"
@@ -268,8 +282,8 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         print(
             f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of "
             f"{size / 1e9:.2f} GB; {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}\n",
-            "| stage | seconds | processor seconds | peak memory, GB | files grew by, GB | ms per image |",
-            "|---|---|---|---|---|---|",
+            "| stage | seconds | processor seconds | peak memory, GB | files grew by, GB | read, GB | written, GB | ms per image |",
+            "|---|---|---|---|---|---|---|---|",
             *(row(title, cost, images) for title, cost in costs.items()),
             sep="\n",
         )
