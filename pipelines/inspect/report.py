@@ -11,7 +11,6 @@ from competition.config.digests import digest_of
 from competition.config.errors import counted
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
-from competition.config.yaml_text import read_yaml
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import joined_notes
 from competition.ensemble.metrics import metric_named
@@ -187,14 +186,9 @@ def steps_section(job: Job, results: Results) -> Section | None:
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    of_more_time = file  # more time is for the candidates of the file that a budget was made for
-    if is_of_budget(job):
-        open_question = "what more time would pay for stands at the end of the output of the budget"
-        steps = [replace(step, basis=open_question) if "HOURS=" in step.command else step for step in steps]
-        base = read_yaml(job.options.params).get("extends")
-        of_more_time = display_path((job.options.params.parent / base).resolve()) if base else file
-    commands = [with_params(one.command, of_more_time if "HOURS=" in one.command else file, sets) for one in steps]
-    steps = [replace(step, command=as_called(command)) for step, command in zip(steps, commands, strict=True)]
+    if is_of_budget(job):  # its output says what more time would pay for, and the calls of its own file have no HOURS
+        steps = [step for step in steps if "HOURS=" not in step.command]
+    steps = [replace(step, command=as_called(with_params(step.command, file, sets))) for step in steps]
     return next_steps.next_steps_section(steps)
 
 
