@@ -181,7 +181,7 @@ class _Tasks:
             previous, self.addresses[event.task] = self.addresses.get(event.task, ""), event.address
             if tries > 1:
                 self.callbacks.print_line(
-                    f"cluster: {event.task} was lost on {previous} and is started again on {event.address} "
+                    f"cluster: {event.task} failed or was lost on {previous} and is started again on {event.address} "
                     f"(try {tries} of {self.retries + 1})"
                 )
         running = {request.name for request in self.waiting.values()} & self.addresses.keys()

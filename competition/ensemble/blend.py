@@ -1,7 +1,7 @@
 """Blend methods: weights over members, fitted on out-of-fold rows.
 
 A member is one model configuration; its fold models are averaged with equal weights, because they score different rows
-and weights over them would measure which fold is easy. Of several methods `nested.select_candidate` selects one.
+and weights over them would measure which fold is easy. Of several methods `fit_chain.select_candidate` selects one.
 
 Default: stacking with one weight per member (Wolpert 1992), a logarithmic opinion pool whose weights are fitted by log loss.
 They are kept near equal ones as far as the rows do not contradict, so few rows give nearly equal weights and many rows the best

@@ -3,7 +3,7 @@
 A chain (chain.Chain) is everything after training: views, blend weights, decision rule. A candidate is one combination of
 blend method and rule. Folds are merged into blocks; for each block, chain and candidate
 are chosen again without it and scored on it (nested cross-validation; Varma & Simon 2006). The candidate is selected
-by cross-fitting inside the remaining blocks (`nested`). Rows whose labels chose hyperparameters are
+by cross-fitting inside the remaining blocks (`fit_chain`). Rows whose labels chose hyperparameters are
 excluded from every score.
 """
 
@@ -39,7 +39,7 @@ class HonestResult:
     over_best: Difference  # against the member that was best on the other blocks, both cross-fitted
     default_rule: Score  # of the same blend with the metric's default rule (DEFAULT_RULES), cross-fitted
     over_default_rule: Difference  # against that, both cross-fitted
-    best: Score  # of the best member
+    best: Score  # each block scored with the member that is best on the other blocks
     best_members: Mapping[str, tuple[int, ...]]  # member -> folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
     cross_fitted: CrossFitted  # of all N rows

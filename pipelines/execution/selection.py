@@ -96,7 +96,7 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
     newest = existing[-1]
     if not prefix and newest.digest != entry.digest:
         call = f"`make {verb} FILE={Path(newest.file).stem[:4]}`"
-        job.echo(f"{verb}: {newest.file} ({expected_score(newest)}) is newer than {entry.file}; {call} takes it")
+        job.echo(f"{verb}: {newest.file} ({honest_score_text(newest)}) is newer than {entry.file}; {call} takes it")
     return entry
 
 
@@ -107,7 +107,7 @@ def not_on_kaggle(job: Job) -> str:
     return f"{job.params.competition.name} is not on Kaggle (competition.slug is empty); {way}"
 
 
-def expected_score(entry: ledger.Entry) -> str:
+def honest_score_text(entry: ledger.Entry) -> str:
     """ "honest macro_f1 0.9507 ± 0.0077", or what is doubtful or unknown about it."""
     partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
     if entry.honest_score is None:

@@ -10,7 +10,7 @@ from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending, submission_csv
-from pipelines.execution.selection import expected_score, not_on_kaggle, require_test_images, submission_of
+from pipelines.execution.selection import honest_score_text, not_on_kaggle, require_test_images, submission_of
 from pipelines.terminal.job import Job, kaggle_client
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
     )
     job.echo(f"submit: {shown} has {counted(len(sample), 'row')} with the ids and the columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
-    job.echo(f"submit: {expected_score(entry)}; {baseline}")
+    job.echo(f"submit: {honest_score_text(entry)}; {baseline}")
     if not prepared.competition.slug:
         job.echo(f"submit: nothing was sent: {not_on_kaggle(job)}")
         return
@@ -96,7 +96,7 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
                 require_accepting(job, client, slug)
                 if isinstance(source, submit.KernelSubmission):
                     submit.refuse_another_output(client, source)
-            note = expected_score(entry)
+            note = honest_score_text(entry)
             request = submit.SubmissionRequest(slug, source, entry.digest, note, again, settings.listing_lag)
             submission = sending.send(client, request, ledger_path, score_wait)
     if not submission.is_finished:

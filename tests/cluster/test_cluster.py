@@ -69,7 +69,7 @@ def test_a_killed_node_changes_nothing_in_the_results(finished, workspace, ray_c
     other.kill()
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
-    assert f"was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
+    assert f"failed or was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
     assert "Traceback" not in output
     # Each fold model exactly once, and it and its predictions equal those of one process on one machine.
     # Ray writes to the same pipe, also in front of a line.
@@ -137,7 +137,7 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finishe
     other.kill()
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
-    assert f"was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
+    assert f"failed or was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
     assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} trials done" in output
     every = trials_of(url)
     complete = [trial for trial in every if trial.state.name == "COMPLETE"]
