@@ -18,7 +18,7 @@ MEAN_OF: dict[TargetKind, str] = {"single": "mean", "multi": "average", "regress
 def mix(parts: Iterable[np.ndarray], weights: Iterable[float], mixing: str) -> np.ndarray:
     """Weighted mean, (N, C) float32.
 
-    parts: (N, C) each, read one after the other; those of weight 0 may hold NaN.  weights: sum to 1.
+    parts: (N, C) each, read one after the other; those of weight 0 may hold NaN.  weights: sum to 1, except for stacking.
     """
     total: np.ndarray | None = None
     for part, weight in zip(parts, weights, strict=True):

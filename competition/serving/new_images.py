@@ -59,7 +59,10 @@ def read_new_images(images: NewImage | Sequence[NewImage]) -> EncodedImages:
 
 
 def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dict[str, str]]:
-    """The images that can be read, as for read_new_images, and the reason for each of the others by its name."""
+    """The images that can be read, as for read_new_images, and the reason for each of the others by its name.
+
+    Raises UserError for an array of another type or shape.
+    """
     names, data, problems = [], [], {}
     for number, image in enumerate(images):
         name = str(image) if isinstance(image, str | Path) else f"image {number}"
@@ -97,10 +100,10 @@ class NewImagePredictor:
         self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
 
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
-        """(N, C) probabilities or (N, 1) values, and what the decision rule makes of them: see Chain.
+        """(N, C) probabilities or (N, 1) values, and (N,) int labels by the decision rule, of several labels (N, C) bool.
 
         Views, mean over the fold models, TTA policy, blend and decision rule are those of the test rows.
-        member: "" = the blend; a member alone has its views of the blend, and no decision rule.
+        member: "" = the blend; a member alone has its weights of the views in the blend, and the default decision rule.
         Raises UserError as `select`.
         """
         from competition.input_pipeline.labelled_images import Images

@@ -168,7 +168,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         provenance_section(job, blend),
     ]
     existing = [section for section in sections if section is not None]
-    # These are of the current parameters, and the sections on scores and errors of the blend.
+    # If other members were blended, the sections that show the current parameters say so.
     if results.differences.of_members:
         label = "of the current parameters, not of the blend"
         of_others = ("members", "tuning", "costs")
