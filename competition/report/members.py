@@ -42,7 +42,10 @@ class TrainedFold:
 
 @dataclass(frozen=True)
 class Overfitting:
-    """best: epoch from 1 with the lowest mean held-out loss.  rise: of the last epoch over it, mean and error over folds."""
+    """best: epoch from 1 with the lowest mean held-out loss.
+
+    rise, error: of the loss from there to the last epoch, mean and standard error over folds.
+    """
 
     best: int
     rise: float
@@ -134,7 +137,7 @@ def scores_table(
 def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[Charts]:
     """Training of a member over the epochs: losses in one picture, the metric in another; all folds together.
 
-    [] of a head, or of a single epoch.
+    one `Charts`; [] of a head, or with fewer than two epochs.
     """
     histories = [model.history for model in models]
     scores, held_out, losses = (by_epoch(histories, column) for column in ("held_out", "held_out_loss", "loss"))

@@ -19,7 +19,7 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Step:
-    """gain: in the metric's direction, greater is better; None = unknown.  basis: where it comes from."""
+    """gain: in the metric's direction, greater is better; None = unknown.  basis: where the gain comes from, or why the step is due."""
 
     what: str
     command: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-MOST_EARLIER = 3  # values taken from earlier studies, and as many from relatives
+MOST_EARLIER = 3  # studies whose values are taken for each source of tune.warm_start
 
 
 def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySettings:
@@ -32,7 +32,7 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
     """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
 
-    earlier: the newest studies of the member on these data, but for this very one. family: those of members with the same
+    earlier: the newest studies of the member on these data, except the one that starts. family: those of members with the same
     architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search space are left out; a
     parameter that a source does not state is drawn by the sampler.
     """
