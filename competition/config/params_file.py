@@ -182,23 +182,32 @@ def _read_with_bases(path: Path) -> dict[Path, Tree]:
 def _merged(files: dict[Path, Tree]) -> Tree:
     """Merge a file with the files that it extends: key by key in each block, but `members` replace those of the base as a whole.
 
-    Where a file has members, those that it lacks are removed from the base's tune.members. If none is left, tune.trials is 0,
-    so nothing is tuned, unless the file states tune.members or tune.trials itself.
+    Names that the members lack are removed from tune.members of a file farther than theirs. If none is left, tune.trials is 0, so
+    nothing is tuned, unless a file nearer than that one states tune.trials.
     """
     merged: Tree = {}
     for file, tree in reversed(files.items()):
         if tree.get("plugins") and isinstance(tree["plugins"], str):  # relative to the file that states it
             tree = {**tree, "plugins": str(file.parent / Path(os.path.expanduser(tree["plugins"])))}
-        tune, members = merged.get("tune"), tree.get("members")
-        if isinstance(tune, dict) and isinstance(members, dict) and isinstance(tune.get("members"), list):
-            names = [name for name in tune["members"] if name in members]
-            if tune["members"]:
-                merged["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
         for block, values in tree.items():
             if block != "members" and isinstance(values, dict) and isinstance(merged.get(block), dict):
                 merged[block] = {**merged[block], **values}
             else:
                 merged[block] = values
+    tune, members = merged.get("tune"), merged.get("members")
+    if (
+        isinstance(tune, dict)
+        and isinstance(members, dict)
+        and isinstance(tune.get("members"), list)
+        and tune["members"]
+    ):
+        trees = list(files.values())  # nearest first
+        blocks = [tree["tune"] if isinstance(tree.get("tune"), dict) else {} for tree in trees]
+        naming = next(number for number, block in enumerate(blocks) if "members" in block)
+        if naming > next(number for number, tree in enumerate(trees) if "members" in tree):
+            names = [name for name in tune["members"] if name in members]
+            is_off = not names and not any("trials" in block for block in blocks[:naming])
+            merged["tune"] = {**tune, "members": names, **({"trials": 0} if is_off else {})}
     return merged
 
 

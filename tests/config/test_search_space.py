@@ -79,9 +79,22 @@ def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None
     assert all(("low_resolution_size" in values) == (values["low_resolution_epochs"] == 0.5) for values in combinations)
 
 
-def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:
-    for tune, trials in (("", 0), ("tune: {trials: 3}", 3)):
-        members = "members: {wide: {architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}"
-        (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\n{members}\n{tune}\n")
-        read = load_params(tmp_path / "params.yaml").tune
-        assert read.trials == trials and read.members == ()
+def test_members_of_the_base_that_a_file_replaces_are_not_tuned_unless_another_file_has_them_again(tmp_path) -> None:
+    wide, small = (
+        f"members: {{{name}: {{architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}}}"
+        for name in ("wide", "small")
+    )
+    for tune, trials in (("", 0), ("tune: {trials: 5}", 5)):
+        for name, base, text in (
+            ("wide", ROOT / "params.yaml", f"{wide}\n{tune}"),
+            ("again", "wide.yaml", small),
+            ("same", "wide.yaml", ""),
+        ):
+            (tmp_path / f"{name}.yaml").write_text(f"extends: {base}\n{text}\n")
+        read = {name: load_params(tmp_path / f"{name}.yaml").tune for name in ("wide", "again", "same")}
+        assert {name: one.members for name, one in read.items()} == {"wide": (), "again": ("small",), "same": ()}
+        assert {name: one.trials for name, one in read.items()} == {
+            "wide": trials,
+            "again": trials or 3,
+            "same": trials,
+        }
