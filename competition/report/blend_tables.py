@@ -86,9 +86,9 @@ def worth_tables(scores: Scores) -> list[Table]:
         alone = f"{metric.display(diversity['score'][n]):.4f}"
         rows.append([name, alone, "–" if worth is None else f"{worth:+z.4f}", *others])
     note = (
-        "Worth is what the blend loses without the member. Alone and worth are of the rows that everything was chosen on, so both are "
-        "optimistic; if the honest score is higher all the same, that is chance. Under each name: "
-        f"{similarity.get(metric.target, 'share of rows with the same most probable class')}. "
+        "Worth is what the blend loses without the member, the weights of the others in the same ratios. Alone and worth are of the rows "
+        "that everything was chosen on, so both are optimistic; if the honest score is higher all the same, that is chance. "
+        f"Under each name: {similarity.get(metric.target, 'share of rows with the same most probable class')}. "
         "Two identical members have 1.000, and one is worth nothing."
     )
     return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]

@@ -103,7 +103,14 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     if len(rows) > 1:
         # Its score is not that of the member's own row, which has the identity view and no choice.
         error = with_error(scores["best"]["score"], scores["best"]["standard_error"], scores["metric"])
-        rows.append(["best member", error, "", f"with its views; chosen on the other folds: {best_members(scores)}"])
+        rows.append(
+            [
+                "best member",
+                error,
+                "",
+                f"with views and decision rule; chosen on the other folds: {best_members(scores)}",
+            ]
+        )
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
         rows.append(["blend", error, "", "; ".join([how(chain), over_best, *gain_of_rule(scores, chain)])])
