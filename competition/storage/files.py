@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from competition.config.errors import UserError, needed_for
 
@@ -58,40 +58,42 @@ def digest(path: str) -> str | None:
 def exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
-    with _errors(path, "read"):
-        return bool((_fsspec(path) or _beam() or _gfile(path)).exists(path))
+    if other := _fsspec(path):
+        with _fsspec_errors(path, "read"):
+            return bool(other.exists(path))
+    return bool((_beam() or _gfile(path)).exists(path))
 
 
 def names(folder: str) -> list[str]:
     """Return the sorted paths of all finished files below a folder, relative to it."""
     root = folder.rstrip("/")
-    with _errors(root, "read"):
-        if not is_remote(folder):
-            paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
-        elif _fsspec(root):
-            from fsspec.core import url_to_fs
+    if not is_remote(folder):
+        paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
+    elif _fsspec(root):
+        from fsspec.core import url_to_fs
 
+        with _fsspec_errors(root, "read"):
             other, root = url_to_fs(root)  # the paths that it lists have no scheme
             paths = other.find(root)
-        elif beam := _beam():
-            paths = [match.path for result in beam.match([f"{root}/**"]) for match in result.metadata_list]
-        else:
-            paths = [posixpath.join(parent, name) for parent, _, files in _gfile(root).walk(root) for name in files]
+    elif beam := _beam():
+        paths = [match.path for result in beam.match([f"{root}/**"]) for match in result.metadata_list]
+    else:
+        paths = [posixpath.join(parent, name) for parent, _, files in _gfile(root).walk(root) for name in files]
     # On gs:// a folder may be an empty object called "folder/".
     paths = [path for path in paths if posixpath.basename(path) and not posixpath.basename(path).startswith(PARTIAL)]
     return sorted(posixpath.relpath(path, root) for path in paths)
 
 
 def remove(path: str) -> None:
-    with _errors(path, "removed"):
-        if not is_remote(path):
-            Path(path).unlink(missing_ok=True)
-        elif other := _fsspec(path):
+    if not is_remote(path):
+        Path(path).unlink(missing_ok=True)
+    elif other := _fsspec(path):
+        with _fsspec_errors(path, "removed"):
             other.rm_file(path)
-        elif beam := _beam():
-            beam.delete([path])
-        else:
-            _gfile(path).remove(path)
+    elif beam := _beam():
+        beam.delete([path])
+    else:
+        _gfile(path).remove(path)
 
 
 @contextmanager
@@ -111,7 +113,7 @@ def publish(temporary: Path, path: str) -> None:
     """Move a finished local file to `path` atomically: it appears there complete or not at all."""
     if other := _fsspec(path):
         # A file of fsspec would be uploaded in part if an error closed it.
-        with _errors(path, "written"):
+        with _fsspec_errors(path, "written"):
             other.put_file(str(temporary), path)
         return
     if is_remote(path):
@@ -170,38 +172,45 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
 
 
 @contextmanager
-def opened(path: str, mode: Literal["rb", "wb"] = "rb") -> Iterator[BinaryIO]:
+def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
     """Open a file for reading, where it can seek, or for writing. Raises UserError if that is not possible."""
     action = "read" if mode == "rb" else "written"
-    if not is_remote(path):
-        with _errors(path, action):
-            file = Path(path).open(mode)  # noqa: SIM115
+    if other := _fsspec(path):
+        with _fsspec_errors(path, action):
+            file = other.open(path, mode)
         with file:
             yield file
         return
-    with _errors(path, action):  # also of the first access, at which gfile opens
-        if other := _fsspec(path):
-            file = other.open(path, mode)
-        elif beam := _beam():
-            file = (beam.open if mode == "rb" else beam.create)(path, mime_type="application/octet-stream")
-        else:
-            file = _gfile(path).GFile(path, mode)
+    beam = _beam() if is_remote(path) else None
+    if beam or not is_remote(path):
+        try:
+            if beam:
+                file = (beam.open if mode == "rb" else beam.create)(path, mime_type="application/octet-stream")
+            else:
+                file = cast(BinaryIO, Path(path).open(mode))  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"{path} cannot be {action}: {error.strerror or error}; check the path") from None
         with file:
             yield file
+        return
+    gfile = _gfile(path)
+    import tensorflow as tf
+
+    try:
+        with gfile.GFile(path, mode) as file:
+            yield file
+    except tf.errors.OpError as error:
+        message = " ".join(str(error.message).split())[:300]
+        raise UserError(f"{path} cannot be {action}: {message}; check the path and the access to the bucket.") from None
 
 
 @contextmanager
-def _errors(path: str, action: str) -> Iterator[None]:
-    """Turn the errors of all file systems into UserError: each has its own, of which few are an OSError."""
+def _fsspec_errors(path: str, action: str) -> Iterator[None]:
     try:
         yield
-    except UserError:
-        raise
-    except Exception as error:
-        text = (error.strerror if isinstance(error, OSError) else None) or getattr(error, "message", None) or error
-        message = " ".join(str(text).split())[:300] or type(error).__name__
-        remedy = "the path and the access to it" if is_remote(path) else "the path"
-        raise UserError(f"{path} cannot be {action}: {message}; check {remedy}") from None
+    except Exception as error:  # each file system has errors of its own, of which few are an OSError
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"{path} cannot be {action}: {message}; check the path and the credentials") from None
 
 
 def _fsspec(path: str) -> "AbstractFileSystem | None":

@@ -216,14 +216,14 @@ def first_run(search: Search, name: str, member: Member) -> Run:
 def variants(search: Search, candidate: Candidate) -> list[Member]:
     """What a candidate can be trained as, the best first: fewer epochs, then, of a fine-tuned network, under the identity view alone."""
     member, network = candidate.member, candidate.network
-    found = []
+    members = []
     for views in [(), ("identity",)] if network and len(search.views) > 1 else [()]:
         for epochs in epochs_to_try(member.train, candidate.fewest):
             train = replace(member.train, epochs=epochs)
             if network and search.weak.is_weak:
                 train = at_higher_rate(train, rows_of_fold(search))
-            found.append(replace(member, views=views, train=train))
-    return found
+            members.append(replace(member, views=views, train=train))
+    return members
 
 
 def missing_shares(search: Search, name: str, member: Member) -> tuple[float, float]:

@@ -183,7 +183,7 @@ def test_a_folder_of_fsspec_is_written_listed_read_and_removed_like_a_local_one(
         assert Path(path).read_bytes() == b"weights"
     files.remove(f"{folder}/run/manifest.json")
     assert files.names(folder) == ["run/weights.npz"] and files.read_json(f"{folder}/run/manifest.json") is None
-    with pytest.raises(UserError, match=r"run/absent cannot be read: .*absent; check the path and the access to it"):
+    with pytest.raises(UserError, match=r"run/absent cannot be read: .*absent; check the path and the credentials"):
         files.read_bytes(f"{folder}/run/absent")
     # An address that nothing reads is refused by its scheme.
     with pytest.raises(UserError, match=r"xyz://a: no file system for xyz:// .*use a local path or gs://"):
