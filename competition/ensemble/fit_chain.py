@@ -167,13 +167,11 @@ class NestedCrossFit:
             name: fit_policy(views, rows, metric, self.settings.policy) for name, views in self.view_caches.items()
         }
 
-        def probs_of(some_rows: np.ndarray, name: str) -> np.ndarray:
-            return mix_views(members[name], policies[name], some_rows)
-
         candidates: dict[CandidateKey, Candidate] = {}
         for method in dict.fromkeys(method for method, _ in self.fitted_keys):
             few = sampled_rows(len(members), rows, self.classes) if method == "stacking" else rows
-            blend = fit_blend(method, members, partial(probs_of, few), self.labels[few], metric, blending)
+            probs_of = partial(lambda part, name: mix_views(members[name], policies[name], part), few)
+            blend = fit_blend(method, members, probs_of, self.labels[few], metric, blending)
             undecided = Chain(self.settings.metric, policies, blend, ARGMAX)
             rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
             probs = held_out_probs = np.zeros((0, self.classes), np.float32)

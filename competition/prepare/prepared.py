@@ -14,9 +14,8 @@ import pandas as pd
 from competition.config.digests import digest_of
 from competition.files.image_codec import SUFFIXES
 from competition.files.manifest import read_record, sha256
-from competition.prepare import series
 from competition.prepare.adapter_types import Competition, with_metric
-from competition.prepare.index import has_images, load
+from competition.prepare.index import load
 from competition.prepare.shift import Shift
 from competition.storage import files
 
@@ -46,11 +45,6 @@ class Prepared:
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
         return self._parts.get(name, self.index[:0]).copy(deep=False)  # shares its columns until one is assigned
-
-    @property
-    def has_images(self) -> bool:
-        """False if the rows are known by a table alone."""
-        return has_images(self.index)
 
     @cached_property
     def _parts(self) -> dict[str, pd.DataFrame]:
@@ -114,11 +108,6 @@ class Caveats:
     series: dict[str, int]
     odds: dict[str, float]
     shift: Shift | None
-
-    def crossing(self, ids: np.ndarray, folds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (N,) bool, whether another row of the series is in another fold, and (N,) int, the series, -1 = none."""
-        number = np.array([self.series.get(row_id, -1) for row_id in ids], int)
-        return series.crossing(number, folds), number
 
 
 def load_caveats(folder: Path) -> Caveats:

@@ -17,6 +17,8 @@ look right) are closer than CLOSE to another of their series, but none of these 
 series (100 photos, each of another kind of flower, in five made-up classes: 0.6 to 1 % are joined).
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -129,10 +131,14 @@ def series_pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray,
     return a, b, distance
 
 
-def crossing(series: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Return (N,) bool: whether another row of the series is in another fold.  series: (N,) int, -1 = none.  folds: (N,) int."""
-    table = pd.DataFrame({"series": series, "fold": folds})
-    return (table.groupby("series")["fold"].transform("nunique").to_numpy() > 1) & (series >= 0)
+def crossing(series: Mapping[str, int], ids: np.ndarray, folds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (N,) bool, whether another row of the series is in another fold, and (N,) int, the number of the series, -1 = none.
+
+    series: id -> number.  ids: (N,) str.  folds: (N,) int.
+    """
+    number = np.array([series.get(row_id, -1) for row_id in ids], int)
+    table = pd.DataFrame({"series": number, "fold": folds})
+    return (table.groupby("series")["fold"].transform("nunique").to_numpy() > 1) & (number >= 0), number
 
 
 def distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -143,7 +149,7 @@ def distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _radius(rows: np.ndarray) -> np.ndarray:
     """(n,) distance within which CHANCE other rows of the class are expected by chance.  rows: (n, F) of one class."""
-    sample = _evenly(len(rows), SAMPLE)
+    sample = np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)
     near, half = np.empty(len(rows)), np.empty(len(rows))
     for start in range(0, len(rows), BLOCK):
         here = np.arange(start, min(start + BLOCK, len(rows)))
@@ -157,7 +163,7 @@ def _radius(rows: np.ndarray) -> np.ndarray:
 
 def _nearest_of_other_classes(embedding: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(N,) distance to the nearest of at most REFERENCES rows that is of another class; inf where there is none."""
-    sample = _evenly(len(labels), REFERENCES)
+    sample = np.linspace(0, len(labels) - 1, min(len(labels), REFERENCES)).astype(int)
     nearest = np.empty(len(labels))
     for start in range(0, len(labels), BLOCK):
         here = slice(start, start + BLOCK)
@@ -165,11 +171,6 @@ def _nearest_of_other_classes(embedding: np.ndarray, labels: np.ndarray) -> np.n
         apart[labels[here, None] == labels[sample][None]] = np.inf
         nearest[here] = apart.min(1, initial=np.inf)
     return nearest
-
-
-def _evenly(count: int, most: int) -> np.ndarray:
-    """Return all row numbers, or `most` of them at equal steps."""
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
 
 
 def may_be_chance(members: pd.DataFrame, rows: int) -> bool:

@@ -2,7 +2,7 @@
 
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import is_doubted
+from competition.ensemble.external_check import doubts_of
 from competition.ensemble.metrics import METRICS, metric_named
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import Scores, best_members, gain, how, plain_rule, with_error
@@ -40,7 +40,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         names["default_rule"] = f"the same blend with {plain}"
     note += "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
-    kind = "" if is_doubted(scores) else "honest "
+    kind = "" if doubts_of(scores) else "honest "
     for key, name in names.items():
         of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"], scores["metric"])
         difference = Difference(**scores[f"over_{key}"])
@@ -59,7 +59,7 @@ def changed_rows(difference: Difference, target: str) -> dict[str, str]:
 def views_table(scores: Scores, chain: Chain) -> Table:
     """The views of each member with their shares, and what they gain."""
     metric, rows = METRICS.get(scores["metric"]), []
-    gained = f"{'' if is_doubted(scores) else 'honest '}gain over the identity view"
+    gained = f"{'' if doubts_of(scores) else 'honest '}gain over the identity view"
     for name, policy in chain.policies.items():
         effect = Difference(**scores["views"][name]["effect"])
         views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())

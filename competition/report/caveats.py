@@ -9,6 +9,7 @@ import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
+from competition.ensemble.fit_chain import scored_rows
 from competition.ensemble.metrics import Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing, may_be_chance
@@ -37,8 +38,8 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folde
 
     table: the index.  members: of series.find.  folder: data/, as it is shown.
     """
-    number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
-    crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
+    series = dict(zip(members["id"], members["series"]))
+    crossing_rows = int(crossing(series, table["id"].to_numpy(), table["fold"].to_numpy())[0].sum())
     objects = members["series"].nunique()
     rows = int((table["part"] == "train").sum())
     is_weak = may_be_chance(members, rows)
@@ -80,10 +81,9 @@ def series_and_shift_effects(
     output: (N,) labels or (N, C) probabilities of the out-of-fold rows, as they are scored. Rows of tuned folds
     are left out, unless there are no others.
     """
-    ids, labels, honest = rows.ids, rows.labels, ~np.isin(rows.folds, rows.tuned_folds)
-    honest = honest if honest.any() else np.ones(len(ids), bool)
+    ids, labels, (honest, _) = rows.ids, rows.labels, scored_rows(rows.folds, rows.tuned_folds)
     effects: dict[str, Any] = {}
-    has_mate, series = caveats.crossing(ids, rows.folds)
+    has_mate, series = crossing(caveats.series, ids, rows.folds)
     alone = honest & ~has_mate
     has_rights = metric.target != "regression"  # the effect of series is measured by the share of right rows
     are_many = has_mate.any() and has_mate.sum() >= NOTED * len(ids)
@@ -172,7 +172,8 @@ def shift_sentences(scores: Scores) -> list[str]:
     if not shift:
         return []
     if not shift["differs"]:
-        return [_alike(shift)]
+        words = "differ little from" if shift["low"] > 0.5 else "look like"
+        return [f"test rows {words} training rows: {_auc(shift)}"]
     weighted, rows = shift["weighted"], shift["test_rows"]
     return [
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
@@ -190,7 +191,7 @@ def caveats_section(
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     has_test: the competition has test images.
     """
-    has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
+    has_mate, series = crossing(caveats.series, train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
     text = (
         f"{members:,} of {len(train):,} training photos may be series of {counted(objects, 'object')}; "
@@ -200,11 +201,15 @@ def caveats_section(
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object, among photos of one label."
     shift = caveats.shift
-    alike = [_alike(asdict(shift))] if shift is not None else []
+    # Without a blend only its likeness is known.
+    of_data = {"caveats": {"shift": {**asdict(shift), "differs": False}}} if shift is not None else {}
     # Lines of the terminal as sentences of the page.
     of_series, of_shift = (
         [f"{line[0].upper()}{line[1:].removesuffix('.')}." for line in lines]
-        for lines in (series_sentences(scores), shift_sentences(scores) or shift_line(shift) or alike)
+        for lines in (
+            series_sentences(scores),
+            shift_sentences(scores) or shift_line(shift) or shift_sentences(of_data),
+        )
     )
     is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
     blocks: list[Block] = [Text([text, *of_series], is_noted)]
@@ -221,12 +226,6 @@ def caveats_section(
     sources = "data/series.csv, series.png, shift.csv, shift.json, blend/scores.json"
     title = "Adversarial validation and series"
     return Section("caveats", title, f"{sources} · make download, make predict", blocks)
-
-
-def _alike(shift: Scores) -> str:
-    """That test rows do not differ from training rows, or differ only a little."""
-    words = "differ little from" if shift["low"] > 0.5 else "look like"
-    return f"test rows {words} training rows: {_auc(shift)}"
 
 
 def _auc(shift: Scores) -> str:

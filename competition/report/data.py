@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
+from competition.prepare.index import has_images
 from competition.prepare.leaks import leak_sentence
 from competition.prepare.prepared import Prepared
 from competition.report.page import Block, Section, Table, Text
@@ -63,7 +64,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     names = {"duplicates": pairs, "photos with several labels": conflicts}
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, findings in names.items() if not len(findings)]
-    blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent and prepared.has_images else []
+    blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent and has_images(prepared.index) else []
     if len(leaks):
         bound = leak_sentence(prepared.index, leaks, competition.targets.kind)
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []

@@ -10,6 +10,7 @@ from competition.config.errors import counted
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.input_pipeline.decoded_cache import Pixels
+from competition.prepare.index import has_images
 from competition.prepare.prepared import Prepared
 from competition.report.charts import MOST_POINTS, confusion_chart, legend, truth_chart
 from competition.report.classes import SOURCE, HonestRows, class_scores, confusion, most_confident_errors
@@ -119,11 +120,6 @@ def curves_chart(title: str, across: str, curves: Sequence[Curve]) -> Markup:
     return drawing.markup(f"{title} against the {across}; {'; '.join(curve.tooltip for curve in curves)}")
 
 
-def value_text(value: float) -> str:
-    """A value of a regression with five digits and no exponent where it can be read without."""
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.5g}"
-
-
 def wrong_rows(rows: HonestRows, kind: TargetKind, most: int) -> np.ndarray:
     """Positions of at most `most` rows, the worst first: the most confident errors, the rows with the most wrong labels, or with the
     largest errors of a regression.
@@ -145,7 +141,11 @@ def row_lines(rows: HonestRows, n: int, names: Sequence[str], kind: TargetKind) 
     """What is wrong with row n, and its id, as lines below its picture."""
     ids, targets, decided, scores = rows
     if kind == "regression":
-        return [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}", str(ids[n])]
+        # Five digits, and no exponent where it can be read without.
+        true_value, predicted = (
+            f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.5g}" for value in (targets[n], scores[n, 0])
+        )
+        return [f"is {true_value}", f"predicted {predicted}", str(ids[n])]
     extra, missing, lacks = np.array([decided[n]]), np.array([targets[n]]), "is"
     if kind == "multi":
         extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
@@ -214,7 +214,7 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
         return None
     lines = [row_lines(rows, n, names, kind) for n in worst]
     tiles = row_tiles(prepared, rows.ids[worst], lines, pixels, MAX_SIZE)
-    without = f" {NO_PICTURES}" if pixels is None and prepared.has_images else ""
+    without = f" {NO_PICTURES}" if pixels is None and has_images(prepared.index) else ""
     note = f"{counted(len(tiles), 'row')} {WORST_NOTES[kind]}{without}"
     title = "Most confident errors" if kind == "single" else "Largest errors"
     return Section("errors", title, f"{SOURCE}; cache", [Sheet(tiles, note)])

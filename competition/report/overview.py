@@ -6,7 +6,7 @@ from pathlib import Path
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, doubts_of_folds, is_doubted
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, doubts_of, doubts_of_folds
 from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.caveats import without_expectation
@@ -14,8 +14,9 @@ from competition.report.charts import Point, score_chart
 from competition.report.classes import HonestRows
 from competition.report.labels_and_values import glance_blocks
 from competition.report.page import Charts, Figure, Section, Text
-from competition.report.terminal import Scores, folds_text, no_better_than_trivial, number, with_error
+from competition.report.terminal import Scores, no_better_than_trivial, number, with_error
 from competition.submission import ledger
+from competition.workspace.dependencies import fold_names
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
 
 def score_kind(scores: Scores) -> str:
     """What the score of the blend is: doubted | optimistic | honest."""
-    if is_doubted(scores):
+    if doubts_of(scores):
         return "doubted"
     return "optimistic" if scores.get("optimistic") else "honest"
 
@@ -64,12 +65,12 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     """
     band = scores["leaderboard_band"]  # None without test images
     rows = " that took no part in the choice"
-    if is_doubted(scores):
+    if doubts_of(scores):
         rows = f"; {without_expectation(scores)}"
     elif scores.get("optimistic"):
         rows = " that also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
-        rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
+        rows += f"; those of {fold_names(scores['tuned_folds'])} chose hyperparameters"
     honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
     notes = [
         f"on {counted(scores['honest_rows'], 'row')}{rows}",
@@ -134,7 +135,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     ends += band or ()
     trivial, width = scores["trivial"], max(ends) - min(ends)
     rows, tuned = counted(scores["honest_rows"], "out-of-fold row"), scores.get("tuned_folds")
-    left_out = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned and is_honest else ""
+    left_out = f"; those of {fold_names(tuned)} chose hyperparameters and are left out" if tuned and is_honest else ""
     note = f"Circles: the same {rows}{left_out}. A member's score is that of its identity view, for which nothing was chosen."
     if not is_honest:
         note += " All are hollow, because every row chose hyperparameters: optimistic."

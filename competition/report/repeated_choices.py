@@ -41,12 +41,9 @@ def repeated_choices(ledger: Ledger, current: Entry, public_share: float) -> lis
     error = 0.0 if current.is_doubted else max((entry.standard_error or 0.0 for entry in (*same, current)), default=0.0)
     public_error = error * sqrt(current.oof_rows / max(1, round(current.test_rows * public_share)))
     lines = []
+    of_blends = f"different blends on these {counted(current.oof_rows, 'row')}; the best of their honest scores"
     for count, noise, text in (
-        (
-            len(blends),
-            error,
-            f"different blends on these {counted(current.oof_rows, 'row')}; the best of their honest scores",
-        ),
+        (len(blends), error, of_blends),
         (len(scored), public_error, "public scores; the best of them"),
     ):
         if count > 1 and noise > 0:

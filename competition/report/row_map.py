@@ -39,7 +39,7 @@ def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> tuple
         if runs[0].member.head is not None:
             table = feature_table(workspace, runs[0].member, "train", "identity")
             if table.is_current:
-                return name, table.load()
+                return name, np.load(table.file, mmap_mode="r", allow_pickle=False)
     return None
 
 

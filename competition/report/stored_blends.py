@@ -10,7 +10,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import doubts_of_folds, is_doubted
+from competition.ensemble.external_check import doubts_of, doubts_of_folds
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -70,7 +70,7 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
 def blend_text(folder: Path) -> str:
     """ "ecbba8980f68-1a2b3c (cnn, torch; honest macro_f1 0.9259; folds of torch unknown)"."""
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    kind, members = "DOUBTED" if is_doubted(scores) else "honest", Chain.load(folder / "chain.json").blend.weights
+    kind, members = "DOUBTED" if doubts_of(scores) else "honest", Chain.load(folder / "chain.json").blend.weights
     score = f"{kind} {scores['metric']} {scores['honest']:.4f}"
     return f"{folder.name} ({'; '.join([', '.join(members), score, *doubts_of_folds(scores)])})"
 
@@ -89,7 +89,7 @@ def blend_of(blends: Path, entry: Entry) -> Path | None:
     """The stored blend of a ledger entry: of those with its file the one with its metric, honest score and doubt; None if there is none."""
     for folder in blends_of(blends, entry.file):
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-        of_blend = (scores["metric"], scores["honest"], is_doubted(scores))
+        of_blend = (scores["metric"], scores["honest"], bool(doubts_of(scores)))
         if of_blend == (entry.metric, entry.honest_score, entry.is_doubted):
             return folder
     return None

@@ -1,7 +1,7 @@
 """Results as lines of text for the terminal."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of
 from competition.submission.ledger import Entry
+from competition.workspace.dependencies import fold_names
 from competition.workspace.scores import trivial_text
 
 Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
@@ -103,14 +104,8 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     if len(rows) > 1:
         # Its score is not that of the member's own row, which has the identity view and no choice.
         error = with_error(scores["best"]["score"], scores["best"]["standard_error"], scores["metric"])
-        rows.append(
-            [
-                "best member",
-                error,
-                "",
-                f"with views and decision rule; chosen on the other folds: {best_members(scores)}",
-            ]
-        )
+        chosen = f"with views and decision rule; chosen on the other folds: {best_members(scores)}"
+        rows.append(["best member", error, "", chosen])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
         rows.append(["blend", error, "", "; ".join([how(chain), over_best, *gain_of_rule(scores, chain)])])
@@ -150,7 +145,7 @@ def best_members(scores: Scores) -> str:
     of_scored = {name: folds for name, folds in of_scored.items() if folds}
     if len(of_scored) == 1:
         return next(iter(of_scored))
-    return " and ".join(f"{name} in {folds_text(folds)}" for name, folds in of_scored.items())
+    return " and ".join(f"{name} in {fold_names(folds)}" for name, folds in of_scored.items())
 
 
 def no_better_than_trivial(scores: Scores) -> list[str]:
@@ -188,11 +183,6 @@ def baseline_text(prepared: Prepared, blends: Path, entry: Entry, score: float |
     beaten = "" if score is None or sign * score > sign * trivial["score"] else ", NOT BEATEN"
     rows = f"the {counted(entry.oof_rows, 'row')} of {entry.digest[:8]}'s honest score"
     return f"the trivial baseline ({trivial['name']}) scores {text}{beaten} on {rows}"
-
-
-def folds_text(folds: Sequence[int]) -> str:
-    """Return "fold 0" or "folds 0, 1"."""
-    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
 
 
 def how(chain: Chain) -> str:

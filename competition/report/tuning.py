@@ -3,8 +3,9 @@
 from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Section, Text
-from competition.report.terminal import folds_text, number, plus_minus
+from competition.report.terminal import number, plus_minus
 from competition.tuning.choice import format_values
+from competition.workspace.dependencies import fold_names
 from competition.workspace.studies import used_study
 from competition.workspace.workspace import Workspace
 
@@ -29,7 +30,7 @@ def tuning_section(workspace: Workspace) -> Section | None:
                 f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
                 f"{comparison['seeds']})."
             )
-        folds = folds_text(best.get("ranking_folds", best["folds"]))
+        folds = fold_names(best.get("ranking_folds", best["folds"]))
         compared = (
             f"Trials are compared by {metric.name} on rows of {folds}, of networks trained without the other folds, so their scores are "
             "lower than those of fold models. `make dashboard` shows every trial, and which parameters are worth searching."

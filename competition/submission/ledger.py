@@ -20,7 +20,7 @@ from competition.config.digests import to_plain
 from competition.config.errors import counted
 from competition.config.faults import fault_point
 from competition.ensemble.expected_score import ExpectedScore, interval
-from competition.ensemble.external_check import is_doubted
+from competition.ensemble.external_check import doubts_of
 from competition.kaggle.client import competition_slug
 
 
@@ -151,7 +151,7 @@ def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any]) -> Entry
     entries: of the blend's competition.  result: of the blend's manifest.
     """
     same_file = [entry for entry in entries if entry.digest == result["submission"]]
-    of_blend = (result["metric"], result["honest"], {*result["members"]}, is_doubted(result))
+    of_blend = (result["metric"], result["honest"], {*result["members"]}, bool(doubts_of(result)))
     own = [e for e in same_file if (e.metric, e.honest_score, {*e.members}, e.is_doubted) == of_blend]
     return next(reversed(own or same_file), None)
 

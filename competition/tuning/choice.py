@@ -83,11 +83,6 @@ def best_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":
     return max((trial for trial in trials if score_of(trial) > -inf), key=score_of, default=None)
 
 
-def own_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":
-    """The trial of the member's own values; None if it is not finished."""
-    return next((trial for trial in trials if origin_of(trial) == 0), None)
-
-
 def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> str:
     """Why the study ends before its last trial, or "".  trials: all of the study."""
     finished = finished_trials(trials, settings)

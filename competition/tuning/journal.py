@@ -7,7 +7,6 @@ from pathlib import Path
 from filelock import FileLock
 from optuna.storages import BaseStorage, GrpcStorageProxy, JournalStorage, RDBStorage
 from optuna.storages._heartbeat import BaseHeartbeat
-from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import TrialState
 
@@ -57,12 +56,6 @@ class Database(_Heartbeats, RDBStorage):
 
 class Proxy(_Heartbeats, GrpcStorageProxy):
     pass
-
-
-def open_journal(path: Path) -> Journal:
-    """The storage in a journal file, which is created if it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Journal(JournalFileBackend(str(path), lock_obj=JournalLock(path)))
 
 
 class JournalLock(BaseJournalFileLock):

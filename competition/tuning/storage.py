@@ -23,10 +23,14 @@ def open_storage(url: str, journal: Path) -> "BaseStorage":
 
     Raises UserError if the database cannot be reached, without the URL's password.
     """
-    from competition.tuning.journal import Database, Proxy, open_journal
+    from optuna.storages.journal import JournalFileBackend
+
+    from competition.tuning.journal import Database, Journal, JournalLock, Proxy
 
     if not url or url.startswith(JOURNAL):
-        return open_journal(Path(url.removeprefix(JOURNAL)) if url else journal)
+        path = Path(url.removeprefix(JOURNAL)) if url else journal
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Journal(JournalFileBackend(str(path), lock_obj=JournalLock(path)))
     if url.startswith("grpc://"):
         host, _, port = url.removeprefix("grpc://").partition(":")
         return Proxy(host=host or "localhost", port=int(port or 13000))

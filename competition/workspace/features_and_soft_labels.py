@@ -38,11 +38,6 @@ class FeatureTable(Stored):
     def file(self) -> Path:
         return self.manifest.with_name("features.npy")
 
-    def load(self) -> np.ndarray:
-        """(N, F) float16, memory-mapped."""
-        table: np.ndarray = np.load(self.file, mmap_mode="r", allow_pickle=False)
-        return table
-
 
 def networks_of(workspace: Workspace, member: Member) -> list[Member]:
     """The members whose networks give the features of a frozen-feature member: itself first."""

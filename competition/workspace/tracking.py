@@ -186,24 +186,19 @@ class Tracked(AbstractContextManager["Tracked"]):
 
     def __init__(self, params: Params, work: Path, subject: Subject, show: Callable[[str], None]) -> None:
         """work: work/<competition>.  show: gets the line about a tracker that failed."""
-        self._runs: dict[str, TrackerRun] = {}
+        self.runs: dict[str, TrackerRun] = {}  # of the trackers that take what is logged
         self._show, self._known = show, known_secrets(params)
         self._logged = float("-inf")  # when the last step was
         self._epochs: set[int] = set()  # that are logged
         folder, project = work / "track", params.competition.name
         for name in params.track:
             folder.mkdir(parents=True, exist_ok=True)
-            self._try(name, lambda: self._runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
-
-    @property
-    def is_active(self) -> bool:
-        """Whether some tracker takes what is logged."""
-        return bool(self._runs)
+            self._try(name, lambda: self.runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
 
     def step(self, step: int, loss: float) -> None:
         """The loss after a training step; most steps are left out."""
         now = time.monotonic()
-        if self._runs and now - self._logged >= STEP_SECONDS:
+        if self.runs and now - self._logged >= STEP_SECONDS:
             self._logged = now
             self.log("step", step, {"loss": loss})
 
@@ -217,14 +212,14 @@ class Tracked(AbstractContextManager["Tracked"]):
     def log(self, axis: str, number: int, values: Mapping[str, float | None]) -> None:
         """Add those values to curves that are finite numbers.  axis, number: see TrackerRun."""
         finite = {key: float(value) for key, value in values.items() if value is not None and isfinite(value)}
-        for name, run in list(self._runs.items()):
+        for name, run in list(self.runs.items()):
             self._try(name, lambda: run.log(axis, number, finite))  # noqa: B023
 
     def end(self, outcome: Outcome | None) -> None:
         """Complete the run in every tracker."""
-        for name, run in list(self._runs.items()):
+        for name, run in list(self.runs.items()):
             self._try(name, lambda: run.end(outcome))  # noqa: B023
-        self._runs.clear()
+        self.runs.clear()
 
     def __exit__(self, *_: object) -> None:
         self.end(None)
@@ -233,7 +228,7 @@ class Tracked(AbstractContextManager["Tracked"]):
         try:
             action()
         except Exception as error:  # whatever a tracker does, training goes on
-            self._runs.pop(name, None)
+            self.runs.pop(name, None)
             missing = isinstance(error, ImportError)
             reason = f"it is not installed; {how_to_install(name)}" if missing else f"{type(error).__name__}: {error}"
             self._show(f"track: {name} is left out, {redact(reason, self._known).splitlines()[0]}")

@@ -116,10 +116,10 @@ def open_trainer(
         if missing_tables(workspace, network, parts, wanted.views):
             engine = partial(engine_of, job, network, title, device)
             store_missing(job, network, title, engine, wanted, lambda done, count: inputs.alive())
-        by_view = {
-            view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts])
-            for view in wanted.views
-        }
+        by_view = {}
+        for view in wanted.views:
+            files = [feature_table(workspace, network, part, view).file for part in parts]
+            by_view[view] = np.concatenate([np.load(file, mmap_mode="r", allow_pickle=False) for file in files])
         sources.append(stored_features(ids, by_view))
     if member.head.columns:
         values = encoded_columns(prepared.folder, member.head.columns, ids)

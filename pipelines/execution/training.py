@@ -301,7 +301,7 @@ def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Chec
             raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
-        if tracking.is_active:  # a host that discards what it writes has no files
+        if tracking.runs:  # a host that discards what it writes has no files
             numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
             texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)
             sheet = run.folder / AUGMENTED

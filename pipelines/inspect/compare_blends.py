@@ -12,7 +12,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, changed_rows, seed_noise_of_difference
-from competition.ensemble.external_check import is_doubted, joined_notes
+from competition.ensemble.external_check import doubts_of, joined_notes
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
@@ -47,7 +47,7 @@ def run(job: Job) -> None:
         f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both fitted without "
         "the fold of each row"
     )
-    doubted = " and ".join(folder.name for folder, each in zip((a, b), scores) if is_doubted(each))
+    doubted = " and ".join(folder.name for folder, each in zip((a, b), scores) if doubts_of(each))
     job.echo(
         f"  {gain(difference)}; not counting other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}"
         + (f"; DOUBTED, because the score of {doubted} is, see below" if doubted else ""),

@@ -17,6 +17,7 @@ from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.input_pipeline.decoded_cache import Pixels
 from competition.preflight.planning import duration
+from competition.prepare.index import has_images
 from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
@@ -150,12 +151,12 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared.competition.targets.kind, blend, bool(params.members)),
         classes.label_issues_section(job.work, prepared, blend),
-        pictures.samples_section(prepared, pixels, runs) if prepared.has_images else None,
+        pictures.samples_section(prepared, pixels, runs) if has_images(prepared.index) else None,
         data.data_section(prepared),
         caveats.caveats_section(
             prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current, has_test
         )
-        if prepared.has_images
+        if has_images(prepared.index)
         else None,
         submissions.leaderboard_section(
             ledger.with_local_grades(results.submitted, job.path("grades.json")),

@@ -21,8 +21,8 @@ from competition.ensemble.external_check import (
     LEAK_UNCHECKED,
     NOT_OUT_OF_FOLD,
     doubted_members,
+    doubts_of,
     doubts_of_folds,
-    is_doubted,
     joined_notes,
 )
 from competition.ensemble.fit_chain import OofRows
@@ -140,7 +140,7 @@ def run(job: Job) -> None:
 def conclusion(scores: Scores) -> str:
     """The honest score with its rows, the trivial baseline and what to expect on test rows, in one sentence."""
     kind, rows = "OPTIMISTIC" if scores.get("optimistic") else "honest", counted(scores["honest_rows"], "row")
-    kind = "DOUBTED" if is_doubted(scores) else kind
+    kind = "DOUBTED" if doubts_of(scores) else kind
     if scores.get("tuned_folds") and not scores.get("optimistic"):
         rows = f"{scores['honest_rows']:,} of {counted(scores['rows'], 'row')} (the others chose hyperparameters)"
     trivial, useless = scores["trivial"], no_better_than_trivial(scores)
@@ -153,7 +153,7 @@ def conclusion(scores: Scores) -> str:
     parts += doubts_of_folds(scores)
     if unchecked := doubted_members(scores, LEAK_UNCHECKED):
         parts.append(f"leaks of {', '.join(unchecked)} not checked")
-    if is_doubted(scores) and scores["test_rows"]:
+    if doubts_of(scores) and scores["test_rows"]:
         parts.append(f"NO EXPECTATION for test rows: {without_expectation(scores)}")
     elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
@@ -305,7 +305,7 @@ def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[st
         expected=scores["expected"],
         optimistic=scores["optimistic"],
         runs=runs,
-        is_doubted=is_doubted(scores),
+        is_doubted=bool(doubts_of(scores)),
     )
     job.submissions.mkdir(exist_ok=True)
     ledger.append_entry_once(job.submissions / "ledger.jsonl", entry)

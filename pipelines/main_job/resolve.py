@@ -4,6 +4,7 @@ import os
 
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
+from competition.prepare.index import has_images
 from competition.storage import locations as storage
 from pipelines.terminal.job import Computed, Job, bucket_of
 from pipelines.terminal.output import display_path
@@ -11,7 +12,7 @@ from pipelines.terminal.output import display_path
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
-    if not job.prepared.has_images:
+    if not has_images(job.prepared.index):
         job.echo("resolve: no records to read, because the rows have no images")
         return
     data = job.workspace.require(job.path("data", "manifest.json"))

@@ -23,17 +23,17 @@ from competition.config.errors import UserError, counted
 from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, Stored, write_json
-from competition.report.terminal import folds_text, with_error
+from competition.report.terminal import with_error
 from competition.tuning.choice import (
     best_trial,
     finished_trials,
     format_values,
     limit_reached,
     origin_of,
-    own_trial,
     score_of,
 )
 from competition.tuning.settings import StudySettings
+from competition.workspace.dependencies import fold_names
 from competition.workspace.scores import trivial_text
 from competition.workspace.studies import (
     is_tuned,
@@ -197,7 +197,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
     prepared = job.prepared
     all_trials, tune = study.get_trials(deepcopy=False), job.params.tune
     trials = finished_trials(all_trials, settings)
-    best, own = best_trial(trials), own_trial(trials)
+    best, own = best_trial(trials), next((trial for trial in trials if origin_of(trial) == 0), None)
     comparison, chosen = None, best if best is not None and origin_of(best) != 0 else None
     if chosen is not None and own is not None and score_of(own) != -float("inf"):
         job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
@@ -231,8 +231,8 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     metric, sign = result["metric"], metric_named(result["metric"]).sign
     best = f"best of {counted(result['trials'], 'trial')}"
     if result["score"] is not None:
-        within = f"trained within {folds_text(result['folds'])} alone, where {result['trivial']}"
-        best += f": {metric} {result['score']:.4f} on {folds_text(result['ranking_folds'])}, {within}"
+        within = f"trained within {fold_names(result['folds'])} alone, where {result['trivial']}"
+        best += f": {metric} {result['score']:.4f} on {fold_names(result['ranking_folds'])}, {within}"
     if result["pruned"]:
         best += f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average"
     ended = f"ended after {result['trials']} of {settings.total} trials by {result['limit']}"
@@ -244,7 +244,7 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
 
     result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.
     """
-    best, own = best_trial(trials), own_trial(trials)
+    best = best_trial(trials)
     comparison, uses = result["comparison"], f"so `make train` uses {format_values(result['values'])}"
     if best is None:
         return f"all trials diverged, {uses}, the member's own values; lower train.learning_rate or the intervals of tune.search"
@@ -253,8 +253,7 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
         rows = f"on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
         kept = "" if comparison.is_gain else ", which is not more than its standard error"
         return f"the gain of trial {best.number} {gain} {rows}{kept}, {uses}"
-    if own is None or own.number != best.number:
+    if origin_of(best) != 0:
         return f"the trial of the member's own values is not complete, {uses}, those of trial {best.number}"
-    error = float(own.user_attrs.get("error", 0.0))
-    score = with_error(sign * score_of(own), error, result["metric"])
+    score = with_error(sign * score_of(best), float(best.user_attrs.get("error", 0.0)), result["metric"])
     return f"the member's own values have the best score, {score}, {uses}"

@@ -30,7 +30,7 @@ from competition.kaggle.errors import KaggleError
 from competition.submission import ledger
 from competition.training.checkpoint import Checkpoints, save_arrays
 from competition.tuning.choice import origin_of
-from competition.tuning.journal import open_journal
+from competition.tuning.storage import open_storage
 from competition.tuning.study import open_study
 from competition.workspace.dependencies import FoldModel, fold_manifest_path, set_newest_blend, stored_blends
 from pipelines.execution.training import interrupted_last
@@ -92,7 +92,7 @@ def test_a_trial_killed_before_its_score_is_stored_is_run_again_with_its_values(
         assert exit_code_with(fault, search) == KILLED
     trials, later = search()
     finished = {origin_of(trial): trial.params for trial in trials}
-    every = open_study(open_journal(journal), settings(6)).get_trials()
+    every = open_study(open_storage("", journal), settings(6)).get_trials()
     killed = [(origin_of(trial), trial.params) for trial in every if trial.state.name == "FAIL"]
     assert sorted(finished) == list(range(6)) and 0 < len(later) < 6  # none lost, none repeated
     assert len(killed) == 3 and all(finished[origin] == values for origin, values in killed if values)

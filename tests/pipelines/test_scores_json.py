@@ -11,7 +11,7 @@ from builders import competition, params
 
 from competition.config.digests import to_plain
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import OTHER_IDS, is_doubted
+from competition.ensemble.external_check import OTHER_IDS, doubts_of
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS, metric_named
@@ -68,19 +68,19 @@ def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
 def test_the_conclusion_names_the_rows_it_rests_on_and_what_is_doubted(tuned: tuple[int, ...], words: str) -> None:
     scores, _ = scores_of_blend("macro_f1", LABELS, member(("identity",), (0.8,)), tuned)
     scores["leaderboard_band"] = [0.8, 0.9]
-    assert words in conclusion(scores) and "NOT HONEST" not in conclusion(scores) and not is_doubted(scores)
+    assert words in conclusion(scores) and "NOT HONEST" not in conclusion(scores) and not doubts_of(scores)
     is_cautious = any("no row is left that took no part in any choice" in line for line in caution_lines(scores))
     assert is_cautious == (words == "OPTIMISTIC")
     unknown = scores | {"notes": ["x: folds unknown: it cannot"]}
     assert "; folds of x unknown; expected on 20 test rows: 0.8000 to 0.9000" in conclusion(unknown)
-    assert not is_doubted(unknown)
+    assert not doubts_of(unknown)
     for note, doubt in (
         ("not out-of-fold? its confidence is 0.99", "NOT HONEST if the models of x were trained on these rows"),
         (f"its test predictions {OTHER_IDS}", "NO EXPECTATION for test rows: the test predictions of x seem to have"),
         ("other folds than ours (...)", "; folds of x not those of the scored rows; NO EXPECTATION for test rows: "),
     ):
         doubted = scores | {"notes": [f"x: {note}"]}
-        assert doubt in conclusion(doubted) and "0.8000 to 0.9000" not in conclusion(doubted) and is_doubted(doubted)
+        assert doubt in conclusion(doubted) and "0.8000 to 0.9000" not in conclusion(doubted) and doubts_of(doubted)
         figures = score_figures(doubted, [])
         assert conclusion(doubted).startswith("DOUBTED ") and figures[0].name.startswith("doubted ")
         assert figures[2].value == "unknown"

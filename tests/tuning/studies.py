@@ -11,7 +11,6 @@ from optuna.trial import FrozenTrial, Trial
 from competition.config.params import Dimension
 from competition.config.search_space import Values
 from competition.tuning.choice import finished_trials
-from competition.tuning.journal import open_journal
 from competition.tuning.settings import StudySettings
 from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker
@@ -40,7 +39,7 @@ def searched(journal: Path, trials: int, evaluate=distance, **changes) -> tuple[
         tried.append(values)
         return evaluate(values, trial)
 
-    study = open_study(open_journal(journal), chosen := settings(trials, **changes))
+    study = open_study(open_storage("", journal), chosen := settings(trials, **changes))
     run_worker(study, chosen, recorded)
     return finished_trials(study.get_trials(), chosen), tried
 

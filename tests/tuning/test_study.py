@@ -21,8 +21,8 @@ from competition.config.params import Dimension
 from competition.config.search_space import Values, grid
 from competition.ensemble.metrics import metric_named
 from competition.tuning import choice
-from competition.tuning.choice import best_trial, finished_trials, origin_of, own_trial
-from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
+from competition.tuning.choice import best_trial, finished_trials, origin_of
+from competition.tuning.journal import Journal, JournalLock, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker
@@ -104,7 +104,7 @@ def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_ow
         return distance(values, trial)
 
     for _ in range(6):
-        study = open_study(open_journal(tmp_path / "study.log"), settings(3))
+        study = open_study(open_storage("", tmp_path / "study.log"), settings(3))
         with suppress(KeyError):
             run_worker(study, settings(3), broken)
     assert [values == OWN for values in tried] == [True] * 4 + [False] * 4
@@ -114,7 +114,7 @@ def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_ow
 
 @pytest.mark.parametrize("beats", [0, 8])
 def test_a_trial_of_another_machine_is_left_alone_while_its_heart_beats(tmp_path: Path, beats: int) -> None:
-    study = open_study(open_journal(tmp_path / "study.log"), settings(1))
+    study = open_study(open_storage("", tmp_path / "study.log"), settings(1))
     trial = study.ask()
 
     def live() -> None:
@@ -135,7 +135,7 @@ def test_a_trial_of_another_machine_is_left_alone_while_its_heart_beats(tmp_path
 def test_a_worker_whose_trial_was_given_to_another_one_goes_on(tmp_path: Path) -> None:
     def suspended_once(values: Values, trial: Trial) -> Evaluation:
         if trial.number == 1:
-            open_study(open_journal(tmp_path / "study.log"), settings(3)).tell(1, state=TrialState.FAIL)
+            open_study(open_storage("", tmp_path / "study.log"), settings(3)).tell(1, state=TrialState.FAIL)
         return distance(values, trial)
 
     trials, tried = searched(tmp_path / "study.log", 3, suspended_once)
@@ -168,11 +168,10 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
                 raise optuna.TrialPruned
         return result
 
-    worst = {"zoom": -1.0, "weight_decay": 1.0}
-    open_study(open_journal(tmp_path / "study.log"), settings(14, own_values=worst)).ask()  # repeated after all others
-    trials, _ = searched(tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values=worst)
-    own = own_trial(trials)
-    assert own is not None and own.number > 3 and own.state == TrialState.COMPLETE
+    worst, log = {"zoom": -1.0, "weight_decay": 1.0}, tmp_path / "study.log"
+    open_study(open_storage("", log), settings(14, own_values=worst)).ask()  # repeated after all others
+    trials, _ = searched(log, 14, by_steps, pruner=pruner, own_values=worst)
+    assert [(own.number > 3, own.state) for own in trials if origin_of(own) == 0] == [(True, TrialState.COMPLETE)]
     assert TrialState.PRUNED in {trial.state for trial in trials}
     assert max(trials, key=lambda trial: -abs(trial.params["zoom"] - 0.3)).state == TrialState.COMPLETE
 

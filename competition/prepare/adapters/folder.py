@@ -9,6 +9,7 @@ Without test images there is cross-validation only: everything but a submission.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
@@ -58,16 +59,12 @@ def describe(raw: Path, settings: Settings) -> Competition:
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     """Yield the labelled rows, then the test rows. Raises UserError for what `read_layout` refuses."""
     layout = read_layout(raw, settings)
-
-    def row_of(row_id: str, label: int, part: Part, group: str = "") -> Row:
-        path = layout.path_of[row_id]
-        return Row(row_id, label, part, path, 0, (raw / path).read_bytes() if path else b"", group)
-
     apart = layout.validation if settings.validation == "apart" else ()
-    for row_id, label, group in zip(layout.ids, layout.labels, layout.groups, strict=True):
-        yield row_of(row_id, label, "val" if row_id in apart else "train", group)
-    for row_id in layout.test_ids:
-        yield row_of(row_id, -1, "test")
+    labelled = zip(layout.ids, layout.labels, layout.groups, strict=True)
+    for row_id, label, group in chain(labelled, ((row_id, -1, "") for row_id in layout.test_ids)):
+        part: Part = "test" if label < 0 else "val" if row_id in apart else "train"
+        path = layout.path_of[row_id]
+        yield Row(row_id, label, part, path, 0, (raw / path).read_bytes() if path else b"", group)
 
 
 def external_rows(name: str, source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
@@ -84,18 +81,14 @@ def external_rows(name: str, source: Path, competition: Competition) -> tuple[It
     for texts in (competition.classes, competition.label_values):
         for number, text in enumerate(texts):
             exact[text] = number
-            similar[_folded(text)].add(number)
-
-    def class_number(folder: str) -> int:
-        """-1 = none, or similar to several."""
-        numbers = {exact[folder]} if folder in exact else similar[_folded(folder)]
-        return min(numbers) if len(numbers) == 1 else -1
-
+            similar[text.replace("_", " ").casefold()].add(number)
     paths = image_paths(source)
-    label = {}
-    for path in paths:  # the folder nearest to the image whose name is a class
-        numbers = map(class_number, reversed(PurePosixPath(path).parts[:-1]))
-        label[path] = next((number for number in numbers if number >= 0), -1)
+    label = dict.fromkeys(paths, -1)
+    for path in paths:
+        for folder in PurePosixPath(path).parts[:-1]:  # the folder nearest to the image whose name is a class
+            numbers = {exact[folder]} if folder in exact else similar[folder.replace("_", " ").casefold()]
+            if len(numbers) == 1:
+                (label[path],) = numbers
     skipped = sorted({PurePosixPath(path).parent.as_posix() for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
@@ -107,10 +100,6 @@ def external_rows(name: str, source: Path, competition: Competition) -> tuple[It
         if label[path] >= 0
     )
     return rows, skipped
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", " ").casefold()
 
 
 def read_layout(raw: Path, settings: Settings) -> Layout:

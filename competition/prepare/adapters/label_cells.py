@@ -74,8 +74,7 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], table_name: str) -
 
 def read_lists(column: pd.Series, values: Sequence[str], names: dict[str, str], table_name: str) -> Labels:
     """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
-    between = _separators(column)
-    lists = [[label for label in between.split(cell.strip()) if label] for cell in column]
+    lists, separators = _split_cells(column)
     listed_classes = {label for labels in lists for label in labels}
     values = list(values) or in_natural_order(sorted(listed_classes))
     unknown = sorted(listed_classes - set(values))
@@ -88,8 +87,7 @@ def read_lists(column: pd.Series, values: Sequence[str], names: dict[str, str], 
     cells = np.zeros((len(lists), len(values)), bool)
     for row, labels in enumerate(lists):
         cells[row, [number[label] for label in labels]] = True
-    used = [match for cell in column for match in between.findall(cell.strip())]
-    separator = max(sorted(set(used)), key=used.count) if used else " "
+    separator = max(sorted(set(separators)), key=separators.count, default=" ")
     several, empty = int((cells.sum(1) > 1).sum()), int((~cells.any(1)).sum())
     without = f" and none in {empty:,}" if empty else ""
     note = (
@@ -137,9 +135,15 @@ def _label_sets(cells: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
     return numbers.reshape(-1).tolist(), tuple("".join(map(str, one.astype(int))) for one in sets)
 
 
-def _separators(cells: Iterable[str]) -> re.Pattern[str]:
-    """What separates labels: ; or | where a cell has one, so that labels may hold blanks and commas; else these."""
-    return re.compile(r"\s*[;|][\s;|]*" if any(";" in cell or "|" in cell for cell in cells) else r"[\s,]+")
+def _split_cells(cells: Iterable[str]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each cell, and what separates them.
+
+    That is ; or | where a cell has one, so that labels may hold blanks and commas; else blanks and commas.
+    """
+    texts = [cell.strip() for cell in cells]
+    between = re.compile(r"\s*[;|][\s;|]*" if any(";" in text or "|" in text for text in texts) else r"[\s,]+")
+    lists = [[label for label in between.split(text) if label] for text in texts]
+    return lists, [separator for text in texts for separator in between.findall(text)]
 
 
 def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
@@ -148,8 +152,7 @@ def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
     Known classes decide. Otherwise nearly all cells of several labels must consist of labels that other cells have too.
     """
     cells = sorted(set(column))
-    between = _separators(cells)
-    labels_of = {cell: tuple(label for label in between.split(cell.strip()) if label) for cell in cells}
+    labels_of = dict(zip(cells, _split_cells(cells)[0], strict=True))
     if listed:
         known = set(listed)
         return any(cell not in known for cell in cells) and all(known.issuperset(one) for one in labels_of.values())
