@@ -179,7 +179,7 @@ class Project:
             predictions = load_predictions(only, prediction_sources(only, False)).oof[member]
             ids, probs = predictions.ids, predictions.view(view or IDENTITY)
             decided = default_labels(probs, self._prepared.competition.targets.kind)
-        targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
+        targets = self._prepared.competition.targets.of(train["label"].loc[ids].to_numpy())
         labels = self._prepared.competition.as_table_values(targets)
         facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": labels}
         return self._table(pd.Index(ids, name="id"), facts, decided, probs)

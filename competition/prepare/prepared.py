@@ -8,7 +8,6 @@ from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
@@ -37,10 +36,6 @@ class Prepared:
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the classes: ids, labels, folds, image bytes; not of the metric
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
-
-    def targets(self, labels: np.ndarray) -> np.ndarray:
-        """(N,) label numbers of the index -> (N,) int classes, (N, C) bool label sets or (N,) float64 values."""
-        return self.competition.targets.of(labels)
 
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
@@ -97,7 +92,7 @@ def fold_tables(prepared: Prepared, raw: Path) -> tuple[pd.DataFrame, pd.DataFra
     for rows in (train, test):
         shards = rows["shard"].to_numpy().tolist()  # texts: a Path of each takes ten times as long
         rows["file"] = [f"{folder}/{one}" if one.lower().endswith(suffixes) else "" for one in shards]
-    train["label"] = prepared.competition.as_table_values(prepared.targets(train["label"].to_numpy()))
+    train["label"] = prepared.competition.as_table_values(prepared.competition.targets.of(train["label"].to_numpy()))
     return train[["id", "label", "fold", "group", "file"]], test[["id", "file"]]
 
 

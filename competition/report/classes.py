@@ -51,7 +51,7 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
         raise UserError(f"the blend has other rows than the prepared data ({user_error}); run `make predict`") from None
     predicted = stored_decisions(blend, ids, kind, scores.shape[1])
     scored = read_table(blend)["scored"].loc[ids].to_numpy() == 1
-    targets = prepared.targets(labels)
+    targets = prepared.competition.targets.of(labels)
     if scored.all():  # no copy of what may be hundreds of megabytes
         return HonestRows(ids, targets, predicted, scores)
     return HonestRows(ids[scored], targets[scored], predicted[scored], scores[scored])

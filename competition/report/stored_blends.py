@@ -61,7 +61,7 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
             f"no training row can be used to compare {names}: of {len(ids):,} rows in all of them, {len(ids) - len(indexed):,} are not in "
             f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` creates a blend of the current data"
         )
-    labels = prepared.targets(index["label"].loc[shared].to_numpy(np.int64))
+    labels = prepared.competition.targets.of(index["label"].loc[shared].to_numpy(np.int64))
     scores = {folder: json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders}
     optimistic = tuple(folder.name for folder in folders if scores[folder].get("optimistic"))
     return SharedRows(shared.to_numpy(str), labels, len(ids) - len(indexed), int(tuned.sum()), optimistic)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from competition.config.errors import UserError
@@ -38,23 +39,19 @@ def send(client: Client, request: SubmissionRequest, ledger_path: Path, score_wa
     """
     events = [e for e in read(ledger_path).events if e.digest == request.digest and e.slug in ("", request.slug)]
     is_lost = bool(events) and events[-1].what == "sending" and not request.resend
-    is_sending = False
+    recorded: list[What] = []
 
     def record(what: What, ref: str = "", error: str = "") -> None:
         append(ledger_path, Event(request.digest, what, ref, error=error, slug=request.slug))
-
-    def on_send() -> None:
-        nonlocal is_sending
-        is_sending = True
-        record("sending")
+        recorded.append(what)
 
     try:
-        earlier_refs = {event.ref for event in events if event.ref}
+        earlier_refs, on_send = {event.ref for event in events if event.ref}, partial(record, "sending")
         ref = find_lost(client, request, earlier_refs) if is_lost else submit(client, request, on_send)
     except UnknownOutcome:
         raise  # "sending" stays the last event
     except UserError as error:
-        if is_sending:
+        if recorded:
             record("failed", error=str(error))
         raise
     record("submitted", ref)

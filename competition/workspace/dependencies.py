@@ -123,9 +123,8 @@ def blend_blocks(params: Params) -> dict[str, Any]:
 def external_digests(external: ExternalFiles) -> dict[str, str]:
     """Digests of the files of a member with external predictions, as they are now; "" for one that is missing."""
     files = {"oof": [external.oof], "test": external.test}
-    return {part: ",".join(path_digest(Path(file)) for file in paths) for part, paths in files.items()} | {
-        "folds": external.folds
-    }
+    digests = {part: ",".join(path_digest(Path(file)) for file in paths) for part, paths in files.items()}
+    return {**digests, "folds": external.folds}
 
 
 def stored_blends(work: Path) -> list[tuple[Path, Manifest]]:

@@ -129,7 +129,8 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared_folds)]
     ids, folds = train["id"].to_numpy(str), train["fold"].to_numpy()
-    competition, labels = prepared.competition, prepared.targets(train["label"].to_numpy())
+    competition = prepared.competition
+    labels = competition.targets.of(train["label"].to_numpy())
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = competition.targets.kind == "single"
     oof, test, own_confidences, notes = Members(), Members(), list[Confidence](), list[str]()

@@ -45,13 +45,9 @@ def current_blend(workspace: Workspace, predictions: Predictions | None = None) 
         blended = depends.get("predictions", {})
         others = sum(blended.get(name) != digests for name, digests in current.items())
         changes = len(changed_keys({block: depends.get(block, {}) for block in blocks}, blocks))
+        changes += result.get("metric") != metric
         is_of_other_data = depends.get("data") != workspace.prepared.digest
-        return (
-            blended.keys() != current.keys(),
-            is_of_other_data,
-            others,
-            changes + (result.get("metric") != metric),
-        )
+        return blended.keys() != current.keys(), is_of_other_data, others, changes
 
     return min(stored_blends(workspace.folder), key=distance, default=(None, None))[0]
 

@@ -50,11 +50,6 @@ class Run:
         """Name in blend.members, RUN= and messages, e.g. cnn@1a2b3c4d."""
         return f"{self.name}@{self.digest[:8]}"
 
-    def is_called(self, label: str) -> bool:
-        """Return True if MEMBER@DIGITS names this run."""
-        name, _, digits = label.partition("@")
-        return name == self.name and bool(digits) and self.digest.startswith(digits)
-
 
 def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> Run:
     """The run of `member`, whose tuned values are applied already, with the current data, plugins and version of the training.
@@ -109,14 +104,8 @@ def blended_external(params: Params) -> list[str]:
 def write_run_file(run: Run) -> None:
     """Describe the run in its folder, once."""
     if not (run.folder / RUN_FILE).is_file():
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        content = {
-            "member": run.name,
-            "digest": run.digest,
-            "folds": run.folds,
-            "created": created,
-            "depends": run.depends,
-        }
+        content = {"member": run.name, "digest": run.digest, "folds": run.folds}
+        content |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "depends": run.depends}
         write_json(run.folder / RUN_FILE, content)
 
 
@@ -129,7 +118,8 @@ def stored_runs(work: Path, name: str = "") -> list[Run]:
 
 def find_run(work: Path, label: str) -> Run:
     """The stored run called MEMBER@DIGITS. Raises UserError if there is none, or several."""
-    runs = [run for run in stored_runs(work, label.partition("@")[0]) if run.is_called(label)]
+    name, _, digits = label.partition("@")
+    runs = [run for run in stored_runs(work, name) if name and digits and run.digest.startswith(digits)]
     if len(runs) != 1:
         existing = ", ".join(run.label for run in stored_runs(work)) or "none"
         raise UserError(
@@ -201,10 +191,10 @@ def submissions_by_run(
     """Label of a run -> the ledger's rows of the submissions that mix it, in any of the blends that gave them."""
     competition, stored = workspace.params.competition, ledger.read(submissions / "ledger.jsonl")
     rows = ledger.submission_states(ledger.of_competition(stored, competition.name, competition.slug))
-    mixed: dict[str, set[str]] = {}  # digest of a submission -> titles of runs
+    mixed: dict[str, set[str]] = {}  # digest of a submission -> labels of runs
     for entry in stored.entries:
         mixed.setdefault(entry.digest, set()).update(entry.runs)
-    return {run.label: [row for row in rows if any(map(run.is_called, mixed[row.entry.digest]))] for run in runs}
+    return {run.label: [row for row in rows if run.label in mixed[row.entry.digest]] for run in runs}
 
 
 def honest_scores(work: Path, metric: str, current: Path | None) -> dict[str, Mapping[str, float]]:

@@ -28,7 +28,7 @@ from competition.workspace.workspace import Workspace
 def trivial_score_of_folds(prepared: Prepared, folds: Sequence[int]) -> tuple[str, float]:
     """What the trivial baseline answers, and its score on all rows of these folds together, in the metric's usual sign."""
     metric, train = metric_named(prepared.competition.metric), prepared.part("train")
-    labels = prepared.targets(train["label"].to_numpy()[train["fold"].isin(folds)])
+    labels = prepared.competition.targets.of(train["label"].to_numpy()[train["fold"].isin(folds)])
     return trivial_score(labels, metric, len(prepared.competition.classes))
 
 
@@ -59,7 +59,7 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
     train = prepared.part("train").set_index("id")["label"]
     with suppress(UserError, KeyError):  # no predictions, or rows that are no longer there
         predictions = ViewPredictions.load(path.with_name("oof.npz"))
-        labels = prepared.targets(train.loc[predictions.ids].to_numpy())
+        labels = prepared.competition.targets.of(train.loc[predictions.ids].to_numpy())
         return metric.display(metric.evaluate(labels, predictions.view("identity")))
     return float("nan")
 

@@ -23,7 +23,6 @@ from competition.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from competition.prepare.prepared import Prepared
 
-STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
 WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
 DIGITS = 12  # hexadecimal digits of a digest in the name of a folder
 
@@ -106,12 +105,6 @@ def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:
     return work / "tune" / name / digest_of(depends)[:DIGITS] / "best.json"
 
 
-def study_name(name: str, depends: Mapping[str, Any]) -> str:
-    """Name of a member's study in its storage. More trials or time continue the same study."""
-    same = {key: value for key, value in depends.items() if key not in STOPPING_RULES}
-    return f"{name}-{digest_of(same)[:16]}"
-
-
 @dataclass(frozen=True)
 class FinishedStudy:
     """The result of a member's study."""
@@ -185,10 +178,8 @@ def tuned_member(workspace: Workspace, name: str) -> Member:
 def _states_a_trial(workspace: Workspace, study: FinishedStudy, name: str) -> bool:
     """Whether the parameter file states other values than the member's own ones at a study, for one whose values can be used."""
     own = study.result["own_values"]
-    overridden, stated = (
-        overridden_keys(name, own, workspace.overrides),
-        own_values(workspace.params.members[name], own),
-    )
+    overridden = overridden_keys(name, own, workspace.overrides)
+    stated = own_values(workspace.params.members[name], own)
     return any(value != own[key] for key, value in stated.items() if key not in overridden)
 
 

@@ -3,20 +3,21 @@
 import re
 from typing import TYPE_CHECKING, Any
 
+from competition.config.digests import digest_of
 from competition.config.errors import counted
 from competition.config.search_space import Values, own_values
 from competition.preflight.planning import duration
 from competition.tuning.choice import best_trial, finished_trials, format_values, score_of
 from competition.tuning.settings import StudySettings
 from competition.tuning.storage import open_storage
-from competition.workspace.studies import finished_studies, study_name, tuning_dependencies, tuning_result_path
+from competition.workspace.studies import finished_studies, tuning_dependencies, tuning_result_path
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
+STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
 MOST_EARLIER = 3  # studies whose values are taken for each source of tune.warm_start
 
 
@@ -24,9 +25,10 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
     """The study that the block `tune` describes for a member.  workers: processes that share the time limit."""
     tune, member = workspace.params.tune, workspace.params.members[name]
     depends, starts = tuning_dependencies(workspace, name), warm_starts(workspace, name)
+    same = {key: value for key, value in depends.items() if key not in STOPPING_RULES}
     folds = sorted({*tune.folds, *(fold for _, of_start in starts for fold in of_start)})
     own, points = own_values(member, tune.search), [values for values, _ in starts]
-    return StudySettings(study_name(name, depends), tune, own, points, folds, workers)
+    return StudySettings(f"{name}-{digest_of(same)[:16]}", tune, own, points, folds, workers)
 
 
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
@@ -60,10 +62,12 @@ def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]
     return starts
 
 
-def storage_of(workspace: Workspace, name: str) -> "BaseStorage":
-    """The storage of a member's study: tune.storage, or its journal on this machine, which more trials or time continue."""
-    study = study_name(name, tuning_dependencies(workspace, name))
-    return open_storage(workspace.params.tune.storage, workspace.folder / "tune" / name / study / "study.log")
+def study_of(workspace: Workspace, name: str, settings: StudySettings) -> "Study":
+    """A member's study in tune.storage, or in its journal on this machine, created if it does not exist yet."""
+    from competition.tuning.study import open_study
+
+    journal = workspace.folder / "tune" / name / settings.name / "study.log"
+    return open_study(open_storage(settings.tune.storage, journal), settings)
 
 
 def trial_line(study: "Study", trial: "FrozenTrial", settings: StudySettings, sign: int) -> str:

@@ -8,9 +8,9 @@ are those without secrets. A tracker that fails is left out, with one line; the 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -19,9 +19,8 @@ from competition.config.errors import how_to_install
 from competition.config.params import Params
 from competition.config.redaction import redact
 from competition.config.secrets import known_secrets
-from competition.files.manifest import flattened, sha256
+from competition.files.manifest import flattened
 
-Value = bool | int | float | str
 STEP_SECONDS = 1.0  # between two values of the loss within an epoch
 MOST_PARAMETERS = 100  # of one request to MLflow
 LONGEST_VALUE = 500  # characters; what MLflow accepts everywhere
@@ -34,7 +33,7 @@ class Subject:
     kind: str  # fold, trial, blend or report
     group: str
     name: str
-    parameters: Mapping[str, Value]
+    parameters: Mapping[str, object]  # may be nested
 
 
 @dataclass(frozen=True)
@@ -191,6 +190,10 @@ class Tracked(AbstractContextManager["Tracked"]):
         self._logged = float("-inf")  # when the last step was
         self._epochs: set[int] = set()  # that are logged
         folder, project = work / "track", params.competition.name
+        # By dotted names; a list is its text.
+        values = flattened(to_plain(subject.parameters)) if subject.parameters else {}
+        texts = {key: one if isinstance(one, bool | int | float | str) else str(one) for key, one in values.items()}
+        subject = replace(subject, parameters=texts)
         for name in params.track:
             folder.mkdir(parents=True, exist_ok=True)
             self._try(name, lambda: self.runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
@@ -232,14 +235,3 @@ class Tracked(AbstractContextManager["Tracked"]):
             missing = isinstance(error, ImportError)
             reason = f"it is not installed; {how_to_install(name)}" if missing else f"{type(error).__name__}: {error}"
             self._show(f"track: {name} is left out, {redact(reason, self._known).splitlines()[0]}")
-
-
-def file_digests(files: Iterable[Path]) -> dict[str, str]:
-    """sha256 of each file by "sha256/<name>"."""
-    return {f"sha256/{path.name}": sha256(path) for path in files}
-
-
-def flat(block: object, prefix: str = "") -> dict[str, Value]:
-    """Nested parameters by dotted names; a list is its text."""
-    values = flattened(to_plain(block), prefix)
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in values.items()}

@@ -22,7 +22,7 @@ from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import fold_model, fold_views
 from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
-from competition.workspace.study_worker import storage_of, study_settings, trial_line
+from competition.workspace.study_worker import study_of, study_settings, trial_line
 from competition.workspace.workspace import Workspace
 from pipelines.execution.open_trainer import open_trial_runner
 from pipelines.execution.prediction import predict_folds
@@ -86,7 +86,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     """Run trials of the study until none is left. Raises UserError if this machine would work on another study."""
-    from competition.tuning.study import open_study, run_worker
+    from competition.tuning.study import run_worker
 
     params = replace(job.params, tune=replace(job.params.tune, storage=values["storage"]))  # it is in no file here
     job = replace(job, workspace=job.workspace.with_params(params))
@@ -96,7 +96,7 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
         raise UserError(
             f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
         )
-    study = open_study(storage_of(job.workspace, name), settings)
+    study = study_of(job.workspace, name, settings)
     sign = metric_named(job.prepared.competition.metric).sign
 
     def on_trial(study: "Study", trial: "FrozenTrial") -> None:

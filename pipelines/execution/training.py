@@ -16,13 +16,13 @@ from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from competition.config.digests import digest_of
+from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.config.secrets import without_secrets
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.locks import InUse, last_holder
-from competition.files.manifest import Manifest, read_manifest
+from competition.files.manifest import Manifest, read_manifest, sha256
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.input_pipeline.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
@@ -39,7 +39,7 @@ from competition.workspace.dependencies import FoldModel, fold_model, fold_names
 from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
-from competition.workspace.tracking import Outcome, Subject, Tracked, file_digests, flat
+from competition.workspace.tracking import Outcome, Subject, Tracked
 from pipelines.execution.open_trainer import TrainerInputs, open_trainer, start_device, target_caption
 from pipelines.execution.selection import selected_folds
 from pipelines.terminal import hosts
@@ -287,7 +287,7 @@ def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Chec
     events = trainer.train(fold, run.member.train, checkpoints, score_epochs)
     received: list[int] = []
     prepare = without_secrets(job.params).prepare
-    parameters = {"member": run.name, **flat(run.member), **flat(prepare, "prepare"), "data": run.depends["data"]}
+    parameters = {"member": run.name, **to_plain(run.member), "prepare": prepare, "data": run.depends["data"]}
     subject = Subject("fold", run.label, fold_names([fold]).replace(" ", "-"), parameters)
     with track(job, subject) as tracking:
         try:
@@ -303,7 +303,8 @@ def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Chec
             raise UserError(f"{display_path(folder)}: {error}") from None
         if tracking.runs:  # a host that discards what it writes has no files
             numbers = {key: float(value) for key, value in result.items() if isinstance(value, int | float)}
-            texts = {key: value for key, value in result.items() if isinstance(value, str)} | file_digests(files)
+            texts = {key: value for key, value in result.items() if isinstance(value, str)}
+            texts |= {f"sha256/{path.name}": sha256(path) for path in files}
             sheet = run.folder / AUGMENTED
             tracking.end(Outcome(numbers, texts, [sheet] if sheet.is_file() else []))
     return files, result

@@ -37,7 +37,7 @@ def run(job: Job) -> None:
             f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
-    train_labels = prepared.targets(prepared.part("train")["label"].to_numpy())
+    train_labels = prepared.competition.targets.of(prepared.part("train")["label"].to_numpy())
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, train_labels, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}

@@ -38,7 +38,7 @@ def run(job: Job) -> None:
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
     runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
-    labels = prepared.targets(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
+    labels = prepared.competition.targets.of(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))

@@ -66,7 +66,7 @@ from competition.workspace.ensemble_inputs import (
 )
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import DIGITS, plugins_entry
-from competition.workspace.tracking import Outcome, Subject, file_digests, flat
+from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.job import Computed, Job, track
 from pipelines.terminal.output import Bold, display_path, table_lines
 from pipelines.terminal.progress import Bar
@@ -209,11 +209,12 @@ def create_blend(job: Job, folder: Path, sources: Mapping[str, Any], spreads: Ma
     runs = tuple(f"{name.partition('@')[0]}@{run[:8]}" for name in trained_here for run in sources[name])
     file = record_submission(job, result, digest, runs)
     keep_blend(job, folder, Path(file).stem)
-    with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:
+    with track(job, Subject("blend", "blends", folder.name, blend_blocks(job.params))) as tracking:
         numbers = {f"member/{name}": one["score"] for name, one in scores["members"].items()}
         numbers |= {key: scores[key] for key in ("honest", "standard_error", "chosen_on", "honest_rows")}
         numbers["trivial"] = scores["trivial"]["score"]
-        tracking.end(Outcome(numbers, {"metric": scores["metric"], "submission": digest, **file_digests(files)}))
+        texts = {f"sha256/{path.name}": sha256(path) for path in files}
+        tracking.end(Outcome(numbers, {"metric": scores["metric"], "submission": digest, **texts}))
     return files, {"file": file, "submission": digest, **scores}
 
 

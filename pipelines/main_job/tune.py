@@ -40,7 +40,7 @@ from competition.workspace.studies import (
     tuning_dependencies,
     tuning_result_path,
 )
-from competition.workspace.study_worker import storage_of, study_settings, trial_line
+from competition.workspace.study_worker import study_of, study_settings, trial_line
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.cluster import require_reachable_storage, run_workers
 from pipelines.execution.open_trainer import open_trial_runner, start_device
@@ -116,11 +116,8 @@ def tune_member(job: Job, name: str) -> Manifest:
 
 def join_study(job: Job, name: str) -> None:
     """Run trials of a member's study, here and now, beside other processes. Whoever comes first creates the study."""
-    from competition.tuning.study import open_study
-
     settings = study_settings(job.workspace, name, max(job.options.workers, 1))
-    study = open_study(storage_of(job.workspace, name), settings)
-    work(job, name, study, settings, open_trial_runner(job, name))
+    work(job, name, study_of(job.workspace, name, settings), settings, open_trial_runner(job, name))
 
 
 def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "TrialRunner") -> None:
@@ -143,13 +140,11 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
 
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
-    from competition.tuning.study import open_study
-
     workers = job.options.workers
     settings = study_settings(job.workspace, name, workers)
     if job.options.cluster:
         require_reachable_storage(job.params.tune.storage)
-    study = open_study(storage_of(job.workspace, name), settings)
+    study = study_of(job.workspace, name, settings)
     trials = study.get_trials(deepcopy=False)
     done = len(finished_trials(trials, settings))
     searched, earlier = ", ".join(settings.tune.search), f", {done} of them finished earlier" if done else ""

@@ -137,7 +137,7 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_stands_beside_the_t
             path.parent.mkdir(parents=True)
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
         cnn, small, *notes = summary_lines(workspace, ["cnn", "small"])
-        of_folds = [PREPARED.targets(INDEX["label"].to_numpy()[INDEX["fold"] == fold]) for fold in folds]
+        of_folds = [PREPARED.competition.targets.of(INDEX["label"].to_numpy()[INDEX["fold"] == fold]) for fold in folds]
         trivial = np.mean([trivial_score(labels, metric_named("macro_f1"), 2)[1] for labels in of_folds])
         assert f"{score}; the trivial baseline's is {trivial:.4f}" in small and "optimistic" not in cnn
         assert len(notes) == bool(end_of_note)

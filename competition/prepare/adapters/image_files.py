@@ -92,7 +92,7 @@ class ImageFiles:
         name_of = self._names_of(list(ids))
         for row_id, name in name_of.items():
             paths = self._by_name.get(name, [])
-            paths = [path for path in paths if _in_part(path, part)] or paths
+            paths = [path for path in paths if is_in_part(path, part)] or paths
             if len(paths) == 1:
                 path_of[row_id] = paths[0]
             else:
@@ -135,11 +135,7 @@ class ImageFiles:
         known = [name.casefold() in self._folded for name in self._names_of(list(names)).values()]
         return sum(known) / len(known) if known else 0.0
 
-    def unlisted_test_ids(self, train_ids: Iterable[str], id_column: str) -> list[str]:
-        """Paths, which serve as ids, of the images in a folder named test...: for a table of labels without one of test ids."""
-        listed = set(self.find(train_ids, "train", id_column).values())
-        return [path for path in self.paths if path not in listed and _in_part(path, "test")]
 
-
-def _in_part(path: str, part: str) -> bool:
+def is_in_part(path: str, part: str) -> bool:
+    """Whether the image is in a folder named train... or test..."""
     return any(folder.startswith(part) for folder in path.casefold().split("/")[:-1])
