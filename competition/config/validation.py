@@ -86,7 +86,7 @@ def validate(tree: Tree) -> Params:
 
 def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
-    keys = [key for key in error["loc"] if key != "[key]"]
+    keys = tuple(key for key in error["loc"] if key != "[key]")
     if error["type"] == "unexpected_keyword_argument":
         name = str(keys[-1])
         if name in REMOVED.get(str(keys[-2]) if len(keys) > 1 else "", ()):

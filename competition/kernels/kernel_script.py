@@ -120,7 +120,10 @@ def install(needs: dict[str, str], inputs: Path) -> None:
         )
     from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
 
-    versions = {module: installed_as(module) for module in needs}
+    distributions, versions = importlib.metadata.packages_distributions(), {}
+    for module in needs:  # its packages in the image, as requirements: ["pillow==12.1.1"]
+        names = sorted(set(distributions.get(module.split(".")[0], [])))
+        versions[module] = [f"{name}=={importlib.metadata.version(name)}" for name in names]
     accepted = {module: Requirement(requirement).specifier for module, requirement in needs.items()}
     too_old = [
         module
@@ -130,7 +133,7 @@ def install(needs: dict[str, str], inputs: Path) -> None:
     ]
     # The image's TensorFlow fits its accelerator: it stays, and pip replaces nothing by what it does not run with.
     replaceable = [needs[module] for module in too_old if module != "tensorflow"]
-    pinned = [name for name in installed_as("tensorflow")[:1] if "tensorflow" in needs]
+    pinned = versions.get("tensorflow", [])[:1]
     if replaceable and pip_install([*replaceable, *pinned], inputs):
         too_old = [module for module in too_old if module == "tensorflow"]
     for module in too_old:
@@ -161,12 +164,6 @@ def importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def installed_as(module: str) -> list[str]:
-    """Packages of the image that contain the module, as requirements: ["pillow==12.1.1"]."""
-    names = importlib.metadata.packages_distributions().get(module.split(".")[0], [])
-    return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names))]
 
 
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.

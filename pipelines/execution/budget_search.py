@@ -18,7 +18,7 @@ from competition.budget.portfolio import (
     networks_of,
     read_portfolio,
 )
-from competition.cluster.connection import Machine, demand, slots
+from competition.cluster.connection import Machine, demand
 from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
@@ -99,8 +99,10 @@ class Search:
         taken = demand(cluster.members.get(name, cluster.needs), self.machines) if self.machines else None
         if taken is None:
             return 1, 1.0
+        needed = {name: count for name, count in taken.items() if count}
+        at_once = sum(min(int(one.resources[name] / count) for name, count in needed.items()) for one in self.machines)
         kind, own = ("CPU", cores()) if device.kind == "cpu" else (device.kind.upper(), device.replicas)
-        return slots(taken, self.machines), max(own / (taken[kind] or own), 1.0)
+        return at_once, max(own / (taken[kind] or own), 1.0)
 
     def stop_in_time(self) -> None:
         if self.left < 0:

@@ -195,10 +195,13 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     def select(images: "Images") -> "Images":  # no trial sees a row of another fold
         return replace(images, readable=images.readable & np.isin(images.folds, folds))
 
-    def open_with(member: Member, images: "Images | None") -> "Trainer":
-        return open_trainer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
-
-    return TrialRunner(job.params.members[name], job.params, open_with)
+    return TrialRunner(
+        job.params.members[name],
+        job.params,
+        lambda member, images: open_trainer(
+            job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select)
+        ),
+    )
 
 
 def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:

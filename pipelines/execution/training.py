@@ -61,7 +61,10 @@ KEPT_WEIGHTS = 20_000_000
 def train_run(job: Job, run: Run) -> None:
     """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     models = [fold_model(run, fold) for fold in selected_folds(job)]
-    stale = interrupted_last(run, [model for model in models if job.options.force or not model.is_current])
+    stale = [model for model in models if job.options.force or not model.is_current]
+    # Last those whose process died: one that crashes each time must not keep the others from being trained.
+    locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in stale}
+    stale.sort(key=lambda model: last_holder(locks[model.fold]) is not None)
     stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
     current = [model for model in models if model not in stale]
     if current:
@@ -72,18 +75,6 @@ def train_run(job: Job, run: Run) -> None:
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
     if stale:
         train_models(job, run, stale)
-
-
-def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
-    """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
-    locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in models}
-    return sorted(models, key=lambda model: last_holder(locks[model.fold]) is not None)
-
-
-def begin_run(job: Job, run: Run) -> None:
-    """Describe a run in its folder, before its first model is trained."""
-    if hosts.writes():
-        write_run_file(run)
 
 
 def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:
@@ -145,7 +136,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
     inputs = TrainerInputs(soft_labels=soft, alive=alive, engine=job.engines.pop(run.digest, None))
     trainer = open_trainer(job, member, title, device, inputs)
-    begin_run(job, run)  # not before: a member whose weights are missing leaves no run
+    if hosts.writes():
+        write_run_file(run)  # not before: a member whose weights are missing leaves no run
     if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {title}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "

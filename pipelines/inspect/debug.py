@@ -66,9 +66,8 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
     with Bar(None, name, "steps") as bar:
         for event in trainer.train(fold, train):
-            match event:
-                case StepsDone():
-                    bar.update_to(event.step, event.total)
-                case Epoch():
-                    scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
-                    job.echo(f"debug: epoch {event.epoch}: {scores}")
+            if isinstance(event, StepsDone):
+                bar.update_to(event.step, event.total)
+            elif isinstance(event, Epoch):
+                scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
+                job.echo(f"debug: epoch {event.epoch}: {scores}")

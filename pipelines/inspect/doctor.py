@@ -19,13 +19,12 @@ from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
-from competition.training.backend import is_installed
+from competition.training.backend import is_installed, versions
 from competition.training.memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import fold_model
 from competition.workspace.runs import runs_of
 from pipelines.terminal.job import Job, image_cache
 from pipelines.terminal.output import display_path
-from pipelines.terminal.versions import versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
 LIST_DEVICES = """

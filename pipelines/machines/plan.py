@@ -117,9 +117,8 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     result |= {"seconds": seconds["likely"], "between": seconds}
     if topology.name == prices["kaggle"]["topology"]:
         kaggle = prices["kaggle"]
-        estimate = sessions_for(
-            seconds["likely"], kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"]
-        )
+        hours = [kaggle[key] for key in ("session_hours", "weekly_hours", "setup_hours")]
+        estimate = sessions_for(seconds["likely"], *hours)
         job.echo(
             f"plan: on Kaggle {counted(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
             f"{estimate.hours:.1f} h in all: {estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, "

@@ -19,13 +19,13 @@ from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FILES, Bundle
 from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
-from competition.training.backend import is_installed, start_tensorflow
+from competition.training.backend import is_installed, start_tensorflow, versions
 from competition.workspace.dependencies import export_path
 from competition.workspace.find_blend import current_blend
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.versions import git_commit, versions
+from pipelines.terminal.versions import git_commit
 
 STORED_TOLERANCE = 5e-3  # largest difference from the stored predictions, which are float16; 2e-4 is usual
 EXPORT = 4  # version of the exported files; raised when their content changes
