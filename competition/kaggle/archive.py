@@ -65,10 +65,8 @@ def _open(path: Path) -> zipfile.ZipFile:
         raise ArchiveRefusal(path, "is missing: expected a zip file") from error
     except Exception as error:  # damaged bytes may cause any exception in zipfile
         with path.open("rb") as file:
-            head = file.read(12)
-        raise ArchiveRefusal(
-            path, f"is no whole zip file: its {path.stat().st_size} bytes begin with {head!r}"
-        ) from error
+            head, size = file.read(12), path.stat().st_size
+        raise ArchiveRefusal(path, f"is no whole zip file: its {size} bytes begin with {head!r}") from error
 
 
 def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:

@@ -215,8 +215,9 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
     if not has_tpu or not pair or (not problem and versions == pair):
         return devices, problem
-    print(f"goldfold: the image's {in_words(versions)}: {problem or 'not what preflight compiled with'}", flush=True)
-    print(f"goldfold: installing {in_words(pair)}", flush=True)
+    image, verified = (", ".join(f"{name} {one[name]}" for name in sorted(one)) or "jax" for one in (versions, pair))
+    print(f"goldfold: the image's {image}: {problem or 'not what preflight compiled with'}", flush=True)
+    print(f"goldfold: installing {verified}", flush=True)
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
     pinned = [f"{name}=={version}" for name, version in pair.items()]
@@ -228,7 +229,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
             return verified_devices, ""
         os.environ["PYTHONPATH"] = previous
     if problem:
-        return "", f"{problem}; with {in_words(pair)}: {verified_problem}"
+        return "", f"{problem}; with {verified}: {verified_problem}"
     print(f"goldfold: WARNING the image's jax is used, which preflight did not verify: {verified_problem}", flush=True)
     return devices, ""
 
@@ -247,10 +248,6 @@ def try_devices(trial: str, kind: str, at_least: int) -> tuple[dict[str, str], s
         return versions, "", f"exit code {process.returncode}, {last_line}"
     backend, count = lines[1]
     return versions, f"{backend} {count}", "" if backend == kind and count >= at_least else f"{backend} {count}"
-
-
-def in_words(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) or "jax"
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:

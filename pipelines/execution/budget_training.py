@@ -32,7 +32,7 @@ from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.speed import measure_speed
-from pipelines.execution.training import is_kept, train_run
+from pipelines.execution.training import KEPT_WEIGHTS, train_run
 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 # Compiling a training step to measure it takes at least so many times as long as compiling a pass. On one H100 with JAX, 78 s of a
@@ -71,7 +71,7 @@ def fine_tune_first(search: Search, network: Network, others: Sequence[Network])
 
 def weakness_of(search: Search, network: Network) -> Weakness:
     """How weak the features of a network are; not at all if it cannot be trained."""
-    if rows_of_fold(search) < FEW_ROWS or is_of_timm(network):
+    if rows_of_fold(search) < FEW_ROWS or network.member.architecture.startswith(TIMM):
         return Weakness()
     competition, train = search.job.prepared.competition, search.job.prepared.part("train")
     rows = competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes))
@@ -84,14 +84,11 @@ def weakness_of(search: Search, network: Network) -> Weakness:
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     if not search.weak.is_weak:
-        preferred = preferred_network(search, [one for one in networks if not is_of_timm(one)])
+        keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
+        preferred = preferred_network(search, keras)
         search.weak = next((weakness_of(search, one) for one in networks if one.name == preferred), search.weak)
     for candidate in candidates_to_train(search, networks):
         train_if_it_fits(search, candidate)
-
-
-def is_of_timm(network: Network) -> bool:
-    return network.member.architecture.startswith(TIMM)
 
 
 def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
@@ -103,7 +100,7 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     # Without heads, and without students, whose teachers come first.
     networks_of_file = {n: one for n, one in search.job.params.members.items() if one.head is None and not one.teacher}
     stated = [Candidate(name, one, one.train.epochs) for name, one in networks_of_file.items()]
-    keras = [one for one in networks if not is_of_timm(one)]
+    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
     preferred = preferred_network(search, keras)
     keras.sort(key=lambda one: one.name != preferred)  # stable
     tuned = []
@@ -176,15 +173,15 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     check_training(prepared.competition.targets.kind, name, member.train)
     sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
     few = replace(sizes, train=2 * STEPS * member.train.batch)
-    speed, engine = measure_speed(
-        member, few, search.device, job.params.predict.batch, search.views, prepared.competition.targets
-    )
+    targets, batch = prepared.competition.targets, job.params.predict.batch
+    speed, engine = measure_speed(member, few, search.device, batch, search.views, targets)
     settings = with_members(job.params, {name: member}, (), search.views)
     # This process trains with the measured engine, and predicts with it if it is kept.
     # A member with tuned values or several seeds is compiled for its run.
     is_reused = not search.machines and runs_of(job.workspace.with_params(settings), name)[0].member == member
     if is_reused:
-        speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept([engine]) else speed.ready_to_predict)
+        is_kept = engine.model.count_params() <= KEPT_WEIGHTS
+        speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept else speed.ready_to_predict)
     needs: list[tuple[Member, float]] = []  # seconds
     for variant in variants(search, candidate):
         load = load_of(variant, settings, name, sizes, search.device.replicas)

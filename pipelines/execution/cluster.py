@@ -118,11 +118,9 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
 def require_reachable_storage(storage: str) -> None:
     """Raise UserError if not every machine reaches the storage of studies.  storage: tune.storage."""
     if not storage or storage.startswith("sqlite"):
-        storage_text = (
-            "SQLite, a file that one machine writes" if storage else "empty and the journal is on this machine"
-        )
+        found = "SQLite, a file that one machine writes" if storage else "empty and the journal is on this machine"
         raise UserError(
-            f"CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is {storage_text}; set it to a "
+            f"CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is {found}; set it to a "
             "database server, e.g. postgresql+psycopg://user:password@host/database, or to journal:PATH, a file in a folder that all "
             "machines have"
         )

@@ -89,9 +89,8 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     settings = study_settings(job.workspace, name, job.options.workers)
     if settings.name != values["study"]:
         changes = changed_keys(values["depends"], tuning_dependencies(job.workspace, name))
-        raise UserError(
-            f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
-        )
+        differing = "; ".join(changes[:3])
+        raise UserError(f"this machine would work on another study ({differing}): its packages or files differ")
     study = open_study(storage_of(job.workspace, name), settings)
     sign = metric_named(job.prepared.competition.metric).sign
     run_worker(

@@ -26,9 +26,8 @@ def run(job: Job) -> None:
     _, results = job.prepared, {}  # an error before anything is started
     for name in networks_to_train(job, "bench"):
         member = tuned_member(job.workspace, name)
-        job.echo(
-            f"bench {name}: {member.architecture} at {member.image_size} px, {counted(member.train.batch, 'image')} a step"
-        )
+        batch = counted(member.train.batch, "image")
+        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {batch} a step")
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")

@@ -47,9 +47,8 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     train = prepared.part("train").set_index("id")
     pixels = training_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
     if pixels is None:
-        raise UserError(
-            "neither the records nor decoded training images are on this machine; `make prepare` writes the records"
-        )
+        remedy = "`make prepare` writes the records"
+        raise UserError(f"neither the records nor decoded training images are on this machine; {remedy}")
     start_backend(job)
     from competition.training.checkpoint import load_arrays
     from competition.training.grad_cam import ClassMaps

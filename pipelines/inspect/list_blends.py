@@ -59,9 +59,8 @@ def compute_tables(job: Job, sources: Mapping[str, dict[str, Any]], spreads: Map
     if optimistic:
         notes.append("OPTIMISTIC: every fold chose hyperparameters, so all rows are scored")
     elif tuned:
-        notes.append(
-            f"folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows"
-        )
+        others = f"the other {scored.sum():,} rows"
+        notes.append(f"folds {list(tuned)} chose hyperparameters: scores are computed on {others}")
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned)
     tables = [gain_table("blend method", blend_table(rows, settings, honest, spreads), metric)]
     if any(len(predictions.views) > 1 for predictions in inputs.oof.values()):

@@ -76,11 +76,8 @@ def run(job: Job) -> None:
     results = load_results(job)
     head = head_of(job, results)
     file = display_path(job.options.params)
-
-    def complete(text: str) -> str:
-        return as_called(with_params(text, file, job.options.sets))
-
-    write_text(page, render(head, sections_of(job, results), complete))
+    sections = sections_of(job, results)
+    write_text(page, render(head, sections, lambda text: as_called(with_params(text, file, job.options.sets))))
     job.echo(*(f"report: {warning}" for warning in head.warnings))
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:

@@ -111,9 +111,8 @@ def run(job: Job) -> None:
     if len(prepared.part("test")):
         if not prepared.competition.scores_its_submissions:
             name, metric = prepared.competition.name, prepared.competition.metric
-            job.echo(
-                f"{metric} scores probabilities, and submissions of {name} are labels: it compares blends, and scores no submission"
-            )
+            labels = f"submissions of {name} are labels: it compares blends, and scores no submission"
+            job.echo(f"{metric} scores probabilities, and {labels}")
         submission = job.submissions / scores["file"]
         if not submission.exists():
             copy_file(path.with_name("submission.csv"), submission)
@@ -121,9 +120,8 @@ def run(job: Job) -> None:
         shared = f", the same file of {len(alike)} blends: {', '.join(alike)}" if len(alike) > 1 else ""
         job.echo(f"submission: {display_path(submission)}{shared}")
     else:
-        job.echo(
-            "blend: no submission is written, because there are no test images; `make predict-folder FOLDER=new_photos` predicts others"
-        )
+        instead = "`make predict-folder FOLDER=new_photos` predicts others"
+        job.echo(f"blend: no submission is written, because there are no test images; {instead}")
     recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
     others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
     if others and (other := blend_of(job.path("blends"), others[-1])) is not None:
@@ -158,9 +156,8 @@ def caution_lines(scores: Scores) -> list[str]:
     """What limits the meaning of the score: few rows of a class, series across folds, shifted test rows, no unused row."""
     lines = [*scores.get("small_classes", ()), *(shift_sentences(scores) if has_shift(scores) else ())]
     if (better := gain_of_equal_weights(scores)) is not None:
-        lines.append(
-            f'equal weights score {gain(better)}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
-        )
+        use = 'SET="blend.methods=[equal]" uses them, chosen afterwards'
+        lines.append(f"equal weights score {gain(better)}, on the same rows: {use}")
     if len(scores["members"]) > 1 and (over := Difference(**scores["over_best"])).value < 0:
         size = "by more than noise" if over.is_significant else "but not by more than noise"
         lines.append(

@@ -100,9 +100,8 @@ def make_first(search: Search, network: Network, others: Sequence[Network]) -> N
         settle_views(search, network, others, heads)
         compute_features(search, network, first_heads=heads)
     if search.left < 0:
-        search.job.echo(
-            f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}; it is made nevertheless"
-        )
+        stated = duration(search.clock.seconds)
+        search.job.echo(f"budget: {stated} do not pay for the smallest member, {name}; it is made nevertheless")
     seconds = keep_first(search, name, frozen(network, "linear", search.views), started)
     search.column_seconds = seconds / search.widths.get(network.name, 1_000)
 
@@ -148,9 +147,10 @@ def compute_features(search: Search, network: Network, first_heads: float | None
 
     def check(images_to_fit: int, before: int, done: int, _: int) -> None:
         pace.add(before + done)
+        so_far = pace.times[-1][1]
         # Without the other views the first member is made again.
-        again = first if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
-        needs = pace.seconds_to(images_to_fit) + heads + again
+        again = first if pace.each * (count * len(views) - so_far) + heads > search.left else 0.0
+        needs = pace.each * (images_to_fit - so_far) + heads + again
         if images_to_fit and (search.left < 0 or needs > search.left):
             raise DoesNotFit(needs)
 

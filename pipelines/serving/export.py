@@ -37,9 +37,8 @@ def run(job: Job) -> None:
     prepared, member = job.prepared, job.options.member
     competition = prepared.competition
     if competition.targets.kind != "single":
-        raise UserError(
-            f"an export answers with one class, the target is {competition.target}: use goldfold.open(RECIPE).predict(images)"
-        )
+        instead = "use goldfold.open(RECIPE).predict(images)"
+        raise UserError(f"an export answers with one class, the target is {competition.target}: {instead}")
     if member:
         selected_members(job)
     selection = select(job.workspace, member)
@@ -132,9 +131,8 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
                 f"{STORED_TOLERANCE:g}; `make predict FORCE=1` predicts again with the packages installed now"
             )
         equal = int((labels == selection.chain.decision.labels(scores)).sum())
-        lines.append(
-            f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {equal} of {len(ids)} labels equal"
-        )
+        labels_text = f"{equal} of {len(ids)} labels equal"
+        lines.append(f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {labels_text}")
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
     return {
         "title": bundle.title,
