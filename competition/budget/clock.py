@@ -45,10 +45,6 @@ class Pace:
         (started, before), (now, done) = self.times[1], self.times[-1]
         return (now - started) / (done - before)
 
-    def seconds_to(self, images: int) -> float:
-        """Seconds until so many images are done; 0 until the speed is known."""
-        return self.each * (images - self.times[-1][1]) if self.times else 0.0
-
 
 def start_clock(hours: float, name: str) -> Clock:
     """A clock that starts now.  hours: 0 = those of the name.  Raises UserError without a positive time."""

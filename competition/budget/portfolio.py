@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from competition.budget.parameters import with_members
 from competition.config.errors import InvalidParameter, UserError
-from competition.config.params import FROM_FILE, HUB, Head, Member, Params, Train
+from competition.config.params import FROM_FILE, HUB, Head, Member, Params
 from competition.config.params_file import file_tree
 from competition.config.validation import validate
 from competition.config.yaml_text import read_yaml
@@ -232,13 +232,3 @@ def fine_tuned(network: Network, rows: int, kind: TargetKind, weak: Weakness) ->
     elif kind != "single":
         settings |= {"probe": False, "freeze_epochs": 1, "epochs": max(epochs, 2)}
     return replace(network.member, train=replace(train, **settings))
-
-
-def epochs_to_try(train: Train, fewest: int) -> range:
-    """Numbers of epochs that a training may get, the most first: at least `fewest`, and not those of the last layer alone."""
-    return range(train.epochs, max(fewest, min(train.freeze_epochs + 1, train.epochs)) - 1, -1)
-
-
-def stated_members(params: Params) -> Mapping[str, Member]:
-    """The members of the parameter file whose networks are trained, by name; no students, whose teachers come first."""
-    return {name: one for name, one in params.members.items() if one.head is None and not one.teacher}

@@ -100,9 +100,14 @@ def check_needs(machines: Sequence[Machine], needs: Mapping[str, Needs]) -> None
     for member, needed in needs.items():
         if demand(needed, machines) is None:
             largest = {name: max((machine.resources[name] for machine in machines), default=0.0) for name in RESOURCES}
+            texts = []
+            for resources in (_stated(needed), largest):
+                words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources[name]]
+                words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources["memory"] else []
+                texts.append(", ".join(words) or "1 CPU or more")
             raise UserError(
-                f"no machine of the cluster can take a fold model of {member}, which needs {_described(_stated(needed))}; "
-                f"the largest of {len(machines)} machines have {_described(largest)}; change cluster.needs or "
+                f"no machine of the cluster can take a fold model of {member}, which needs {texts[0]}; "
+                f"the largest of {len(machines)} machines have {texts[1]}; change cluster.needs or "
                 f"cluster.members.{member}, or add machines"
             )
 
@@ -132,18 +137,6 @@ def demand(needs: Needs, machines: Sequence[Machine]) -> Resources | None:
     return stated
 
 
-def slots(taken: Resources, machines: Sequence[Machine]) -> int:
-    """Number of tasks that the machines compute at once.  taken: by each task, as of `demand`."""
-    needed = {name: count for name, count in taken.items() if count}
-    return sum(min(int(machine.resources[name] / count) for name, count in needed.items()) for machine in machines)
-
-
 def _stated(needs: Needs) -> Resources:
     memory = needs.memory_gigabytes * GIGABYTE
     return {"CPU": needs.cpus, "GPU": needs.gpus, "TPU": float(needs.tpu_chips), "memory": memory}
-
-
-def _described(resources: Resources) -> str:
-    words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources[name]]
-    words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources["memory"] else []
-    return ", ".join(words) or "1 CPU or more"

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from filelock import FileLock
 from competition.files.manifest import atomic_write, sha256
 from competition.kernels.kernel_script import write_archive
 from competition.kernels.results import install
-from competition.training.backend import is_installed
+from competition.training.backend import versions
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -64,13 +63,10 @@ class Setup:
     files: "Mapping[str, tuple[str, ObjectRef[bytes]]]"  # path -> sha256, content; {} with a shared folder
     start_folder: str  # of the process: files whose relative paths are parameters
     records: str  # gs:// folder of the records; "" = beside the data
-    packages: tuple[str, ...]  # whose versions are compared
-    command: tuple[
-        str, ...
-    ]  # of the process that computes, after `python`; it gets the task as a line of JSON on stdin
-    finished: tuple[
-        str, ...
-    ]  # result folders that are at home; a killed driver may have left the folders of their tasks
+    # Of the process that computes, after `python`; it gets the task as a line of JSON on stdin.
+    command: tuple[str, ...]
+    # Result folders that are at home; a killed driver may have left the folders of their tasks.
+    finished: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -99,9 +95,7 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     from ray.util import get_node_ip_address
 
     address = get_node_ip_address()
-    versions = {package: version(package) for package in setup.packages if is_installed(package)}
-    python = ".".join(map(str, sys.version_info[:3]))
-    events.put_nowait(Event(request.name, address, versions={"python": python, **versions}))
+    events.put_nowait(Event(request.name, address, versions=versions()))
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)
@@ -128,13 +122,8 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
         project = Path(__file__).resolve().parents[2]
         settings = {"work": str(work), "cache": str(own / "cache"), "project": str(project), "gpus": gpus}
         start, log = common / setup.start_folder, folder / "log.txt"
-        run_process(
-            setup.command,
-            {**asdict(request), **settings},
-            start,
-            log,
-            lambda line: events.put_nowait(Event(request.name, address, line)),
-        )
+        show = lambda line: events.put_nowait(Event(request.name, address, line))  # noqa: E731
+        run_process(setup.command, {**asdict(request), **settings}, start, log, show)
         if not (work / request.result_folder / "manifest.json").is_file():
             raise TaskError(f"{address} has computed something else: its packages or files differ")
         result = archive(work / request.result_folder, Path(temporary))

@@ -17,16 +17,12 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 
     root: folder of the project.  members: with overrides and tuned values applied, so that no machine needs a study.
     """
-    for name, data in source_files(root, params.plugins, machine_params(params, members), PARAMS).items():
+    sent = sent_params(params, members)
+    sent = replace(sent, tune=replace(sent.tune, members=()))
+    for name, data in source_files(root, params.plugins, sent, PARAMS).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-
-def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for the machines: without secrets and without paths of this one."""
-    params = sent_params(params, members)
-    return replace(params, tune=replace(params.tune, members=()))
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:

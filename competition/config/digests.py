@@ -51,9 +51,10 @@ def definition_digest(source: str, kind: str, name: str) -> str:
         keys = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
         entry = dict(zip(keys, value.values, strict=True)).get(name) if None not in keys else None
     reached = {number for number, names in enumerate(defined) if not names}
-    used_names = _names_in(entry) if entry is not None else {kind}
+    used_names = {kind} if entry is None else set[str]()
     while True:
-        used_names.update(*(_names_in(statements[number]) for number in reached))
+        for tree in [*([] if entry is None else [entry]), *(statements[number] for number in reached)]:
+            used_names.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
         defining = {number for number, names in enumerate(defined) if names & used_names}
         if defining <= reached:
             break
@@ -76,10 +77,6 @@ def _defined_names(node: ast.stmt) -> set[str]:
                 element = element.value
             names |= {element.id} if isinstance(element, ast.Name) else set()
     return names
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
 def is_docstring(node: ast.AST) -> bool:

@@ -2,8 +2,9 @@
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LISTED, MAX_SUGGESTED = 30, 5  # names
@@ -48,15 +49,13 @@ def how_to_install(extra: str) -> str:
     return f"`{shown} -m pip install -e '.[{extra}]'` in goldfold's folder installs it"
 
 
+@dataclass(eq=False)
 class InvalidParameter(Exception):
-    """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
+    """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError."""
 
-    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).  conflicts_with: path of another one
-    that does not fit to it, which may be in another file.
-    """
-
-    def __init__(self, keys: Sequence[Key], problem: str, conflicts_with: Sequence[Key] = ()) -> None:
-        self.keys, self.problem, self.conflicts_with = tuple(keys), problem, tuple(conflicts_with)
+    keys: tuple[Key, ...]  # path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1)
+    problem: str
+    conflicts_with: tuple[Key, ...] = ()  # path of another one that does not fit to it, which may be in another file
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

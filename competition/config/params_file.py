@@ -195,19 +195,15 @@ def _merged(files: dict[Path, Tree]) -> Tree:
             else:
                 merged[block] = values
     tune, members = merged.get("tune"), merged.get("members")
-    if (
-        isinstance(tune, dict)
-        and isinstance(members, dict)
-        and isinstance(tune.get("members"), list)
-        and tune["members"]
-    ):
+    tuned = tune.get("members") if isinstance(tune, dict) else None
+    if isinstance(members, dict) and isinstance(tuned, list) and tuned:
         trees = list(files.values())  # nearest first
         blocks = [tree["tune"] if isinstance(tree.get("tune"), dict) else {} for tree in trees]
         naming = next(number for number, block in enumerate(blocks) if "members" in block)
         if naming > next(number for number, tree in enumerate(trees) if "members" in tree):
-            names = [name for name in tune["members"] if name in members]
+            names = [name for name in tuned if name in members]
             is_off = not names and not any("trials" in block for block in blocks[:naming])
-            merged["tune"] = {**tune, "members": names, **({"trials": 0} if is_off else {})}
+            merged["tune"] = {**merged["tune"], "members": names, **({"trials": 0} if is_off else {})}
     return merged
 
 

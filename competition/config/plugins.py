@@ -76,9 +76,8 @@ class Plugins:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(
-                self.problem(what, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", error)
-            ) from error
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise UserError(self.problem(what, text, error)) from error
 
     def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
         """The message "<file> line <n>: <what>: <text>".
@@ -181,9 +180,8 @@ def _run(plugins: Plugins, path: Path) -> ModuleType:
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 if heavy := {name.partition(".")[0] for name in names} & HEAVY:
                     problem = f"{heavy.pop()} is imported when the file is loaded, which every command does"
-                    raise UserError(
-                        f"{path.name} line {node.lineno}: {problem}; move the import into the functions that use it"
-                    )
+                    remedy = "move the import into the functions that use it"
+                    raise UserError(f"{path.name} line {node.lineno}: {problem}; {remedy}")
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If):
                 pending += ast.iter_child_nodes(node)
     module = ModuleType(MODULE)

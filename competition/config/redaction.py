@@ -82,9 +82,8 @@ def _character_pattern(character: str) -> str:
     code, escape = ord(character), repr(character)[1:-1].lstrip("\\")
     percent = "".join(f"%{byte:02x}" for byte in character.encode())
     forms = [percent, rf"\\+(?:x{code:02x}|u{code:04x}|U{code:08x})", f"&#(?:0*{code}|x0*{code:x});"]
-    forms += [
-        rf"&{name};" for name, sign in {"amp": "&", "lt": "<", "gt": ">", "quot": '"'}.items() if sign == character
-    ]
+    entities = {"&": "amp", "<": "lt", ">": "gt", '"': "quot"}
+    forms += [rf"&{entities[character]};"] if character in entities else []
     forms += [r"\+"] if character == " " else []
     forms += [rf"\\+{escape}"] if escape in ("n", "r", "t") and not character.isprintable() else []
     return f"(?:{plain}|(?i:{'|'.join(forms)}))"

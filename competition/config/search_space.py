@@ -47,11 +47,6 @@ AT_RUN_TIME = {
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
-def changes_nothing(member: Member, search: Mapping[str, Dimension]) -> bool:
-    """Return True if no trial of this search can differ: a head is not trained by steps, so it has no learning rate."""
-    return member.head is not None and not any(key in MEMBER_KEYS or key in HEAD_KEYS for key in search)
-
-
 def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:
     """What is wrong with the search space, without regard to the members.  is_grid: every value is to be tried."""
     for key, dimension in search.items():
@@ -160,12 +155,12 @@ def with_values(member: Member, values: Values) -> Member:
         strength = head.pop("strength", None)
         strengths_tried = member.head.strengths if strength in (None, CHOSEN_IN_EACH_FOLD) else (strength,)
         own["head"] = replace(member.head, **head, strengths=strengths_tried)
-    train = {
-        key: value for key, value in values.items() if key not in {*own, *HEAD_KEYS} and not key.startswith(AUGMENT)
-    }
     strengths = {key.removeprefix(AUGMENT): value for key, value in values.items() if key.startswith(AUGMENT)}
+    of_train = [key for key in values if key not in {*own, *HEAD_KEYS} and not key.startswith(AUGMENT)]
     augment = {**member.train.augment, **strengths}
-    return replace(member, **own, train=replace(member.train, **train, augment=augment))
+    return replace(
+        member, **own, train=replace(member.train, **{key: values[key] for key in of_train}, augment=augment)
+    )
 
 
 def compiled_key(member: Member) -> str:

@@ -39,9 +39,8 @@ def without_secrets(params: Params) -> Params:
 
 def known_secrets(params: Params | None = None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The secrets in the parameters and in the variables of the environment, for `redact`."""
-    known = [
-        value for name, value in environment.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_VARIABLE
-    ]
+    named = [value for name, value in environment.items() if SECRET_NAME.search(name)]
+    known = [value for value in named if len(value) >= SHORTEST_VARIABLE]
     for block, key in SECRET_PATHS if params else ():
         value = getattr(getattr(params, block), key)
         for text in (value,) if isinstance(value, str) else value:

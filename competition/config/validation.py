@@ -46,9 +46,8 @@ def validate(tree: Tree) -> Params:
     """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
     # Members with `predictions` go to `external`, a key that parameter files must not contain.
     if "external" in tree:
-        raise InvalidParameter(
-            ("external",), "unknown key; a member with external predictions belongs under members, with predictions"
-        )
+        place = "a member with external predictions belongs under members, with predictions"
+        raise InvalidParameter(("external",), f"unknown key; {place}")
     # The others get what their `train` lacks from the common one. Values of a wrong type are left for pydantic to report.
     members, common, cluster, external = tree.get("members"), tree.get("train"), tree.get("cluster"), {}
     for name, member in list(members.items()) if isinstance(members, dict) else ():
@@ -86,7 +85,7 @@ def validate(tree: Tree) -> Params:
 
 def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
-    keys = [key for key in error["loc"] if key != "[key]"]
+    keys = tuple(key for key in error["loc"] if key != "[key]")
     if error["type"] == "unexpected_keyword_argument":
         name = str(keys[-1])
         if name in REMOVED.get(str(keys[-2]) if len(keys) > 1 else "", ()):
@@ -105,9 +104,8 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         siblings += ["predictions"] if block is Member else []  # of an external member (`validate`)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
         # A training parameter that stands directly in a member belongs into its train block.
-        trained = {
-            f.name: f"'{'.'.join(map(str, keys[:-1]))}.train.{f.name}'" for f in fields(Train) if block is Member
-        }
+        owner = ".".join(map(str, keys[:-1]))
+        trained = {f.name: f"'{owner}.train.{f.name}'" for f in fields(Train) if block is Member}
         if name in trained and not is_plural:
             hint = f"; did you mean {trained[name]}?"
         elif is_elsewhere and not is_plural:

@@ -44,7 +44,17 @@ def extract(
     Removes the temporary folder of a killed run first. The caller holds a lock against a second run.
     """
     with _open(path) as zipped:
-        sizes = {member.filename: member.file_size for member in _members(path, zipped, secrets)}
+        members = zipped.infolist()
+        text = "\n".join(member.orig_filename for member in members)
+        if secrets and hide(text, secrets) != text:
+            raise NamesCredential(
+                f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
+                "unpacked, make a new token."
+            )
+        if problems := [problem for member in members if (problem := _problem(member))]:
+            raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
+        # Not is_dir(), which fails on an empty name.
+        sizes = {member.filename: member.file_size for member in members if not member.filename.endswith("/")}
         _unpack(path, zipped, sizes, folder, progress)
 
 
@@ -55,10 +65,8 @@ def _open(path: Path) -> zipfile.ZipFile:
         raise ArchiveRefusal(path, "is missing: expected a zip file") from error
     except Exception as error:  # damaged bytes may cause any exception in zipfile
         with path.open("rb") as file:
-            head = file.read(12)
-        raise ArchiveRefusal(
-            path, f"is no whole zip file: its {path.stat().st_size} bytes begin with {head!r}"
-        ) from error
+            head, size = file.read(12), path.stat().st_size
+        raise ArchiveRefusal(path, f"is no whole zip file: its {size} bytes begin with {head!r}") from error
 
 
 def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:
@@ -69,7 +77,9 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
     needed = sum(sizes.values())
-    require_disk_space(str(path), needed, folder.parent)
+    if (missing := needed - shutil.disk_usage(folder.parent).free) > 0:
+        lacking = f"{filesize.decimal(missing)} more than are free in {folder.parent}"
+        raise KaggleError("disk", f"{path} needs {lacking}: free disk space first.")
     try:
         for name in {"", *(name.rpartition("/")[0] for name in sizes)}:
             Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
@@ -94,13 +104,6 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
-    """KaggleError if fewer than `needed` bytes are free in `folder`."""
-    if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = f"{purpose} needs {filesize.decimal(missing)} more than are free in {folder}: free disk space first."
-        raise KaggleError("disk", sentence)
-
-
 def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
     """The content of a file, read to its end, where zipfile compares the CRC."""
     try:
@@ -110,22 +113,6 @@ def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
     except Exception as error:  # damaged bytes may cause any exception in zipfile and its decompressors
         reason = f"is damaged: {name!r} does not match its checksum or cannot be unpacked"
         raise ArchiveRefusal(path, reason) from error
-
-
-def _members(path: Path, zipped: zipfile.ZipFile, secrets: Sequence[str]) -> list[zipfile.ZipInfo]:
-    """Files of the archive, without folders; raise ArchiveRefusal if a name or type is unsafe."""
-    # Not is_dir(), which fails on an empty name.
-    files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
-    problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
-    text = "\n".join(member.orig_filename for member in zipped.infolist())
-    if secrets and hide(text, secrets) != text:
-        raise NamesCredential(
-            f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
-            "unpacked, make a new token."
-        )
-    if problems:
-        raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
-    return files
 
 
 def _problem(member: zipfile.ZipInfo) -> str | None:

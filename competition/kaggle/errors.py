@@ -79,10 +79,8 @@ def error_from_event(event: Event, action: str, slug: str, credential: Credentia
     reason = reason.rstrip(".")
     after = f" after {tries} tries" if tries > 1 else ""
     moment = datetime.now(UTC) + timedelta(seconds=wait)
-    when = (
-        f"in {math.ceil(wait / 60)} minutes, after {moment:%Y-%m-%d %H:%M} UTC, as Kaggle asks" if wait > 0 else "later"
-    )
-    again = f"run this again {when}; it goes on where it stopped"
+    asked = f"in {math.ceil(wait / 60)} minutes, after {moment:%Y-%m-%d %H:%M} UTC, as Kaggle asks"
+    again = f"run this again {asked if wait > 0 else 'later'}; it goes on where it stopped"
     texts = {"slug": slug, "reason": reason, "after": after, "again": again, "source": credential.source}
     sentence = SENTENCES.get(kind, f"the Kaggle client failed at {action} of {{slug}}: {{reason}}.")
     sentence = sentence.format(site=SITE, settings=SETTINGS_URL, **texts)

@@ -120,7 +120,10 @@ def install(needs: dict[str, str], inputs: Path) -> None:
         )
     from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
 
-    versions = {module: installed_as(module) for module in needs}
+    distributions, versions = importlib.metadata.packages_distributions(), {}
+    for module in needs:  # its packages in the image, as requirements: ["pillow==12.1.1"]
+        names = sorted(set(distributions.get(module.split(".")[0], [])))
+        versions[module] = [f"{name}=={importlib.metadata.version(name)}" for name in names]
     accepted = {module: Requirement(requirement).specifier for module, requirement in needs.items()}
     too_old = [
         module
@@ -130,7 +133,7 @@ def install(needs: dict[str, str], inputs: Path) -> None:
     ]
     # The image's TensorFlow fits its accelerator: it stays, and pip replaces nothing by what it does not run with.
     replaceable = [needs[module] for module in too_old if module != "tensorflow"]
-    pinned = [name for name in installed_as("tensorflow")[:1] if "tensorflow" in needs]
+    pinned = versions.get("tensorflow", [])[:1]
     if replaceable and pip_install([*replaceable, *pinned], inputs):
         too_old = [module for module in too_old if module == "tensorflow"]
     for module in too_old:
@@ -161,12 +164,6 @@ def importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def installed_as(module: str) -> list[str]:
-    """Packages of the image that contain the module, as requirements: ["pillow==12.1.1"]."""
-    names = importlib.metadata.packages_distributions().get(module.split(".")[0], [])
-    return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names))]
 
 
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.
@@ -218,8 +215,9 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
     if not has_tpu or not pair or (not problem and versions == pair):
         return devices, problem
-    print(f"goldfold: the image's {in_words(versions)}: {problem or 'not what preflight compiled with'}", flush=True)
-    print(f"goldfold: installing {in_words(pair)}", flush=True)
+    image, verified = (", ".join(f"{name} {one[name]}" for name in sorted(one)) or "jax" for one in (versions, pair))
+    print(f"goldfold: the image's {image}: {problem or 'not what preflight compiled with'}", flush=True)
+    print(f"goldfold: installing {verified}", flush=True)
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
     pinned = [f"{name}=={version}" for name, version in pair.items()]
@@ -231,7 +229,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
             return verified_devices, ""
         os.environ["PYTHONPATH"] = previous
     if problem:
-        return "", f"{problem}; with {in_words(pair)}: {verified_problem}"
+        return "", f"{problem}; with {verified}: {verified_problem}"
     print(f"goldfold: WARNING the image's jax is used, which preflight did not verify: {verified_problem}", flush=True)
     return devices, ""
 
@@ -250,10 +248,6 @@ def try_devices(trial: str, kind: str, at_least: int) -> tuple[dict[str, str], s
         return versions, "", f"exit code {process.returncode}, {last_line}"
     backend, count = lines[1]
     return versions, f"{backend} {count}", "" if backend == kind and count >= at_least else f"{backend} {count}"
-
-
-def in_words(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) or "jax"
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:

@@ -245,8 +245,3 @@ def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Pat
     about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "archives": archives}
     write_json(folder / kernel_script.OUTPUT, about)
     return [*(folder / archive["file"] for archive in archives), folder / kernel_script.OUTPUT]
-
-
-def whole_folder(folder: Path) -> tuple[Path, list[Path]]:
-    """A folder and all its files except lock files, for `carry`."""
-    return folder, [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]

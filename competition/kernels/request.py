@@ -13,7 +13,6 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
-from competition.kernels import packing
 from competition.workspace.dependencies import (
     blend_blocks,
     fold_manifest_path,
@@ -60,8 +59,13 @@ def results_of_budget(workspace: Workspace) -> ResultFolders:
 
 
 def _packed(work: Path, folders: Iterable[Path]) -> ResultFolders:
-    """Those of the folders that exist, with all their files."""
-    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}
+    """Those of the folders that exist, with all their files except lock files."""
+    packed: ResultFolders = {}
+    for folder in folders:
+        if folder.is_dir():
+            files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+            packed[path_in_kernel(work, folder)] = folder, files
+    return packed
 
 
 def results_to_blend(
@@ -74,12 +78,11 @@ def results_to_blend(
     result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
         manifest, views = fold_manifest_path(run, fold), fold_views(run, params, fold)
-        folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
-        if name not in excluded and folder.is_dir():
-            result_folders[name] = packing.whole_folder(folder)
+        for name, (folder, files) in _packed(work, [manifest.parent]).items():
             # Predictions are found by the digest of the weights, which is in the model's manifest.
-            if views.is_current:
-                result_folders[name] = folder, [manifest, *packing.whole_folder(views.manifest.parent)[1]]
+            predictions = [manifest, *(file for file in files if views.manifest.parent in file.parents)]
+            if name not in excluded:
+                result_folders[name] = folder, predictions if views.is_current else files
     return result_folders
 
 

@@ -16,6 +16,10 @@ from competition.training.device import choose_backend
 # Of glibc's malloc: option of mallopt (malloc.h) -> value. One arena; what is smaller than the largest threshold that it takes is
 # no mapping of its own; half a gigabyte of free memory is kept.
 MALLOC_OPTIONS = {-8: 1, -3: 32 * 2**20, -1: 512 * 2**20, -2: 64 * 2**20}
+RECORDED_PACKAGES = (
+    "numpy", "keras", "tensorflow-cpu", "tensorflow", "tensorflow-tpu", "jax", "pandas", "scikit-learn", "optuna",
+    "opencv-python-headless",
+)  # fmt: skip
 Tensor = Any  # of Keras, TensorFlow, JAX or NumPy: their types have no common base
 
 
@@ -62,6 +66,12 @@ def start_tensorflow() -> None:
         lambda record: "triggered tf.function retracing" not in record.getMessage()
     )
     gc.freeze()  # what was imported is never garbage: half a million objects that no later collection has to visit
+
+
+def versions() -> dict[str, str]:
+    """Package -> version, for Python and the installed ones of RECORDED_PACKAGES; recorded with every result."""
+    installed = {package: version(package) for package in RECORDED_PACKAGES if is_installed(package)}
+    return {"python": ".".join(map(str, sys.version_info[:3])), **installed}
 
 
 def is_installed(distribution: str) -> bool:

@@ -10,10 +10,18 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
+from competition.ensemble.chain import BLEND
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, in_order_of, mean_over_folds
-from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
+from competition.workspace.dependencies import (
+    blend_blocks,
+    external_digests,
+    fold_views,
+    plugins_entry,
+    views_manifest,
+    weights_digest,
+)
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
 
@@ -36,6 +44,22 @@ class EnsembleInputs:
     predicted_folds: tuple[int, ...]  # that every run predicted
     tuned_folds: tuple[int, ...]  # their held-out rows chose hyperparameters of some fold model or of its teachers
     notes: tuple[str, ...]
+
+
+def blend_dependencies(
+    workspace: Workspace, sources: Mapping[str, Any], spreads: Mapping[str, float]
+) -> dict[str, Any]:
+    """What every blend of these predictions depends on.  sources: of prediction_sources.  spreads: of seed_spreads."""
+    competition = workspace.prepared.competition  # the metric and the form of the submission
+    return {
+        "predictions": sources,
+        "data": workspace.prepared.digest,
+        "competition": competition,
+        "seeds": spreads,
+        "blend_version": BLEND,
+        **blend_blocks(workspace.params),
+        **plugins_entry(METRICS=(competition.metric,)),
+    }
 
 
 def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, dict[str, Any]]:

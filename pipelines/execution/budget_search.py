@@ -18,7 +18,7 @@ from competition.budget.portfolio import (
     networks_of,
     read_portfolio,
 )
-from competition.cluster.connection import Machine, demand, slots
+from competition.cluster.connection import Machine, demand
 from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
@@ -99,8 +99,10 @@ class Search:
         taken = demand(cluster.members.get(name, cluster.needs), self.machines) if self.machines else None
         if taken is None:
             return 1, 1.0
+        needed = {name: count for name, count in taken.items() if count}
+        at_once = sum(min(int(one.resources[name] / count) for name, count in needed.items()) for one in self.machines)
         kind, own = ("CPU", cores()) if device.kind == "cpu" else (device.kind.upper(), device.replicas)
-        return slots(taken, self.machines), max(own / (taken[kind] or own), 1.0)
+        return at_once, max(own / (taken[kind] or own), 1.0)
 
     def stop_in_time(self) -> None:
         if self.left < 0:
@@ -138,12 +140,10 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
     left = duration(max(search.left, 0.0))
-    verdict = (
-        f"does not fit: needs about {duration(needs)}, {left} are left beside prediction and blend"
-        if needs >= 1
-        else NO_TIME
-    )
-    search.trials.append(Trial(name, spent, None, verdict, needs if needs >= 1 else 0.0))
+    verdict = f"does not fit: needs about {duration(needs)}, {left} are left beside prediction and blend"
+    if needs < 1:
+        verdict, needs = NO_TIME, 0.0
+    search.trials.append(Trial(name, spent, None, verdict, needs))
 
 
 def job_of(search: Search, names: Sequence[str]) -> Job:
@@ -164,9 +164,8 @@ def write_file(search: Search) -> None:
         f"Beside each member: the mean of its folds' {metric}, and what the last call spent on it; networks share their features.",
     ]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
-    write_text(
-        path, file_text(job_of(search, search.complete).params, base_path, job.workspace.overrides, comments, head)
-    )
+    params = job_of(search, search.complete).params
+    write_text(path, file_text(params, base_path, job.workspace.overrides, comments, head))
 
 
 def summary(search: Search) -> list[str]:
@@ -190,9 +189,8 @@ def summary(search: Search) -> list[str]:
             next_ones.append(trial)
             more -= trial.needs
     unmeasured = [one.name for one in search.trials if one.verdict in (NO_TIME, STOPPED)]
-    twice = "; ".join(
-        [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]
-    )
+    fitting = [f"{one.name} (about {duration(one.needs)})" for one in next_ones]
+    twice = "; ".join([*fitting, *(f"{name}, perhaps" for name in unmeasured)])
     return [
         *table_lines(columns, rows),
         *marked,

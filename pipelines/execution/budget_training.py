@@ -16,9 +16,7 @@ from competition.budget.portfolio import (
     FEW_ROWS,
     Network,
     Weakness,
-    epochs_to_try,
     fine_tuned,
-    stated_members,
     unanimous_choice,
     weakness,
 )
@@ -27,14 +25,14 @@ from competition.config.params import TIMM, Member, Train
 from competition.preflight.planning import Sizes, cost_of, cost_on_machines, load_of, time_on_machines
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import fold_manifest_path, fold_model, incomplete_folds
-from competition.workspace.runs import Run, runs_of
+from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score
 from pipelines.execution.budget_search import STOPPED, Search, TimeIsUp, Trial, job_of, skip, write_file
 from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.speed import measure_speed
-from pipelines.execution.training import is_kept, train_run
+from pipelines.execution.training import KEPT_WEIGHTS, train_run
 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 # Compiling a training step to measure it takes at least so many times as long as compiling a pass. On one H100 with JAX, 78 s of a
@@ -73,7 +71,7 @@ def fine_tune_first(search: Search, network: Network, others: Sequence[Network])
 
 def weakness_of(search: Search, network: Network) -> Weakness:
     """How weak the features of a network are; not at all if it cannot be trained."""
-    if rows_of_fold(search) < FEW_ROWS or is_of_timm(network):
+    if rows_of_fold(search) < FEW_ROWS or network.member.architecture.startswith(TIMM):
         return Weakness()
     competition, train = search.job.prepared.competition, search.job.prepared.part("train")
     rows = competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes))
@@ -86,14 +84,11 @@ def weakness_of(search: Search, network: Network) -> Weakness:
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     if not search.weak.is_weak:
-        preferred = preferred_network(search, [one for one in networks if not is_of_timm(one)])
+        keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
+        preferred = preferred_network(search, keras)
         search.weak = next((weakness_of(search, one) for one in networks if one.name == preferred), search.weak)
     for candidate in candidates_to_train(search, networks):
         train_if_it_fits(search, candidate)
-
-
-def is_of_timm(network: Network) -> bool:
-    return network.member.architecture.startswith(TIMM)
 
 
 def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
@@ -102,8 +97,10 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     The best one is the preferred one of those that Keras computes, or the best expected one if the folds disagree.
     """
     kind = search.job.prepared.competition.targets.kind
-    stated = [Candidate(name, one, one.train.epochs) for name, one in stated_members(search.job.params).items()]
-    keras = [one for one in networks if not is_of_timm(one)]
+    # Without heads, and without students, whose teachers come first.
+    networks_of_file = {n: one for n, one in search.job.params.members.items() if one.head is None and not one.teacher}
+    stated = [Candidate(name, one, one.train.epochs) for name, one in networks_of_file.items()]
+    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
     preferred = preferred_network(search, keras)
     keras.sort(key=lambda one: one.name != preferred)  # stable
     tuned = []
@@ -176,15 +173,15 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     check_training(prepared.competition.targets.kind, name, member.train)
     sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
     few = replace(sizes, train=2 * STEPS * member.train.batch)
-    speed, engine = measure_speed(
-        member, few, search.device, job.params.predict.batch, search.views, prepared.competition.targets
-    )
+    targets, batch = prepared.competition.targets, job.params.predict.batch
+    speed, engine = measure_speed(member, few, search.device, batch, search.views, targets)
+    settings = with_members(job.params, {name: member}, (), search.views)
     # This process trains with the measured engine, and predicts with it if it is kept.
     # A member with tuned values or several seeds is compiled for its run.
-    is_reused = not search.machines and first_run(search, name, member).member == member
+    is_reused = not search.machines and runs_of(job.workspace.with_params(settings), name)[0].member == member
     if is_reused:
-        speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept([engine]) else speed.ready_to_predict)
-    settings = with_members(job.params, {name: member}, (), search.views)
+        is_kept = engine.model.count_params() <= KEPT_WEIGHTS
+        speed = replace(speed, ready=0.0, ready_to_predict=0.0 if is_kept else speed.ready_to_predict)
     needs: list[tuple[Member, float]] = []  # seconds
     for variant in variants(search, candidate):
         load = load_of(variant, settings, name, sizes, search.device.replicas)
@@ -199,7 +196,8 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     if completed is not None and chosen.train.epochs < MORE_EPOCHS * completed.train.epochs:
         chosen = completed  # the time is worth more for other candidates than for a few epochs more
     if is_reused:
-        job.engines[first_run(search, name, chosen).digest] = engine
+        params = with_members(job.params, {name: chosen}, (), search.views)
+        job.engines[runs_of(job.workspace.with_params(params), name)[0].digest] = engine
     make_member(search, name, chosen, started)
     whole, seconds = needs[0]
     if chosen is not whole and name in search.complete:
@@ -207,18 +205,14 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     return None
 
 
-def first_run(search: Search, name: str, member: Member) -> Run:
-    """The run of a member of the budget, that of its first seed."""
-    params = with_members(search.job.params, {name: member}, (), search.views)
-    return runs_of(search.job.workspace.with_params(params), name)[0]
-
-
 def variants(search: Search, candidate: Candidate) -> list[Member]:
     """What a candidate can be trained as, the best first: fewer epochs, then, of a fine-tuned network, under the identity view alone."""
     member, network = candidate.member, candidate.network
     members = []
     for views in [(), ("identity",)] if network and len(search.views) > 1 else [()]:
-        for epochs in epochs_to_try(member.train, candidate.fewest):
+        # The most first, at least `fewest`, and not those of the last layer alone.
+        least = max(candidate.fewest, min(member.train.freeze_epochs + 1, member.train.epochs))
+        for epochs in range(member.train.epochs, least - 1, -1):
             train = replace(member.train, epochs=epochs)
             if network and search.weak.is_weak:
                 train = at_higher_rate(train, rows_of_fold(search))

@@ -19,18 +19,18 @@ from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, copy_file, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
 from competition.kernels.results import install
+from competition.training.backend import versions
 from competition.tuning.settings import StudySettings
 from competition.workspace.dependencies import FoldModel, fold_model
 from competition.workspace.features_and_soft_labels import missing_teacher
-from competition.workspace.runs import Run, runs_of
+from competition.workspace.runs import Run, runs_of, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_folds
-from pipelines.execution.training import begin_run
 from pipelines.terminal.job import Job, lock
+from pipelines.terminal.options import ROOT
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -118,11 +118,9 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
 def require_reachable_storage(storage: str) -> None:
     """Raise UserError if not every machine reaches the storage of studies.  storage: tune.storage."""
     if not storage or storage.startswith("sqlite"):
-        storage_text = (
-            "SQLite, a file that one machine writes" if storage else "empty and the journal is on this machine"
-        )
+        found = "SQLite, a file that one machine writes" if storage else "empty and the journal is on this machine"
         raise UserError(
-            f"CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is {storage_text}; set it to a "
+            f"CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is {found}; set it to a "
             "database server, e.g. postgresql+psycopg://user:password@host/database, or to journal:PATH, a file in a folder that all "
             "machines have"
         )
@@ -212,7 +210,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
         size = sum(path.stat().st_size for _, path in files.values())
         job.echo(f"cluster: machines receive what they lack of {len(files)} files ({filesize.decimal(size)})")
     folders = cluster.folder, cluster.shared
-    return Setup(*folders, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished)
+    return Setup(*folders, references, start_folder, records, COMMAND, finished)
 
 
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
@@ -220,7 +218,7 @@ def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path)
     run, requested = models[request.name]
     model = fold_model(run, requested.fold)  # its teachers may have come home since the request
     path = training_path(run.folder, model.manifest)
-    begin_run(job, run)
+    write_run_file(run)
     with lock(path.with_suffix(".lock")):
         install(archive, path.parent)
     manifest = read_manifest(path)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from competition.cluster.node import MACHINE_EXIT
 from competition.cluster.project import PARAMS
@@ -30,10 +30,6 @@ from pipelines.execution.training import train_models
 from pipelines.terminal.failures import describe
 from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
-
-if TYPE_CHECKING:
-    from optuna.study import Study
-    from optuna.trial import FrozenTrial
 
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
 MACHINE_ERRORS = {"OSError", "MemoryError", "UnavailableError", "ResourceExhaustedError"}
@@ -93,16 +89,16 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     settings = study_settings(job.workspace, name, job.options.workers)
     if settings.name != values["study"]:
         changes = changed_keys(values["depends"], tuning_dependencies(job.workspace, name))
-        raise UserError(
-            f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
-        )
+        differing = "; ".join(changes[:3])
+        raise UserError(f"this machine would work on another study ({differing}): its packages or files differ")
     study = study_of(job.workspace, name, settings)
     sign = metric_named(job.prepared.competition.metric).sign
-
-    def on_trial(study: "Study", trial: "FrozenTrial") -> None:
-        print(f"tune {name}: {trial_line(study, trial, settings, sign)}", flush=True)
-
-    run_worker(study, settings, open_trial_runner(job, name).evaluate, on_trial)
+    run_worker(
+        study,
+        settings,
+        open_trial_runner(job, name).evaluate,
+        lambda study, trial: print(f"tune {name}: {trial_line(study, trial, settings, sign)}", flush=True),
+    )
 
 
 if __name__ == "__main__":

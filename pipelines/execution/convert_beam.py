@@ -12,16 +12,12 @@ from competition.config.errors import UserError
 from competition.storage import files
 from competition.tfrecord_export.beam import FOLDER, run_pipeline
 
-
-def main(target: str) -> None:
-    paths = [f"{target}/{FOLDER}/{name}" for name in files.names(f"{target}/{FOLDER}")]
-    if not paths:
-        raise UserError(f"{target}/{FOLDER} holds no work list: run make convert, which writes it")
-    run_pipeline(paths, json.load(sys.stdin))
-
-
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:])
+        folder = f"{sys.argv[1]}/{FOLDER}"
+        paths = [f"{folder}/{name}" for name in files.names(folder)]
+        if not paths:
+            raise UserError(f"{folder} holds no work list: run make convert, which writes it")
+        run_pipeline(paths, json.load(sys.stdin))
     except UserError as error:
         sys.exit(f"goldfold: {error}")

@@ -12,9 +12,8 @@ from competition.config.errors import UserError
 from competition.files.locks import InUse
 from competition.files.manifest import copy_file, read_manifest
 from competition.workspace.dependencies import FoldModel, fold_model, fold_names
-from competition.workspace.runs import Run, stored_runs
+from competition.workspace.runs import Run, stored_runs, write_run_file
 from pipelines.execution.selection import selected_folds
-from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
 from pipelines.terminal.job import Computed, Job
 
@@ -27,7 +26,7 @@ def copy_equal_models(job: Job, run: Run) -> None:
         models = [(fold_model(other, fold), fold_model(run, fold)) for fold in selected_folds(job)]
         copied = [target.fold for source, target in models if source.is_current and not target.is_current]
         if copied:
-            begin_run(job, run)
+            write_run_file(run)
             for source, target in models:
                 if target.fold in copied:
                     with suppress(InUse):  # another process computes it now

@@ -108,13 +108,11 @@ def others_say_more(search: Search, first: Network, others: Sequence[Network]) -
             continue
         started = time.monotonic()
         try:
-            losses, other_losses = (
-                sample_heads(search, one, COMPARED_ROWS, Head("linear")).losses for one in (first, other)
-            )
+            heads = [sample_heads(search, one, COMPARED_ROWS, Head("linear")) for one in (first, other)]
         except UserError:  # about its weights, which is said when its turn comes
             continue
         search.engines.pop(first.name)  # its features are complete
-        says_more = all(b < CLEARLY_LESS * a for a, b in zip(losses, other_losses, strict=True))
+        says_more = all(b < CLEARLY_LESS * a for a, b in zip(heads[0].losses, heads[1].losses, strict=True))
         verdict = f"a look: its features say {'' if says_more else 'no '}more than those of {first.name}"
         name = f"{other.name}-linear on {min(COMPARED_ROWS, len(search.job.prepared.part('train'))):,} rows"
         search.trials.append(Trial(name, time.monotonic() - started, verdict=verdict))

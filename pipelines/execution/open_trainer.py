@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.config.errors import MissingWeights, UserError, counted, first_few
-from competition.config.params import Member
+from competition.config.params import Member, Train
 from competition.ensemble.predictions import ViewPredictions
 from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.prepare.extra_columns import encoded_columns
@@ -192,18 +193,26 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     device = functools.cache(partial(start_device, job))
     folds = [-1, *job.params.tune.folds]  # -1: in no fold
 
-    def select(images: "Images") -> "Images":  # no trial sees a row of another fold
-        return replace(images, readable=images.readable & np.isin(images.folds, folds))
+    # No trial sees a row of another fold.
+    inputs = TrainerInputs(
+        select=lambda images: replace(images, readable=images.readable & np.isin(images.folds, folds))
+    )
+    return TrialRunner(
+        job.params.members[name],
+        job.params,
+        lambda member, images: open_trainer(job, member, f"tune {name}", device(), replace(inputs, images=images)),
+    )
 
-    def open_with(member: Member, images: "Images | None") -> "Trainer":
-        return open_trainer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
-    return TrialRunner(job.params.members[name], job.params, open_with)
+def draw_first_batch(job: Job, trainer: "NetworkTrainer", fold: int, train: Train, most: int, sheet: Path) -> None:
+    """Draw the first `most` images of a fold's first training batch, augmented, with their targets."""
+    from competition.report.pictures import contact_sheet
 
-
-def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
-    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
-    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
+    images, targets, _ = trainer.first_batch(fold, train)
+    classes, captions = job.prepared.competition.classes, []
+    for row in targets[:most]:  # (C,): the largest with its class, or the value of a regression
+        captions.append(f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}")
+    contact_sheet(images[:most], captions, sheet)
 
 
 @contextmanager
@@ -213,9 +222,8 @@ def errors_named(job: Job, network: Member, title: str) -> Iterator[None]:
         yield
     except MissingWeights as error:
         wanted = (network.architecture, network.alpha, "imagenet")
-        names = [
-            name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted
-        ]
+        members = job.params.members.items()
+        names = [name for name, one in members if (one.architecture, one.alpha, one.weights) == wanted]
         values = " ".join(f"members.{name}.weights=FILE" for name in names)
         ready = f', or state its path: SET="{values}"' if names else ""
         raise UserError(f"{display_path(job.options.params)}: {error}{ready}") from error

@@ -77,18 +77,15 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
     }
     if also := [f"{title} lacks {counted(count, 'fold')}" for title, count in stale.items() if count]:
         return UserError(f"member {run.title} lacks {lacking}; {', '.join(also)}; `make train` trains them all")
-    fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
-    return UserError(
-        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it{without}"
-    )
+    train = f"make train MEMBER={run.name}" + (f" FOLD={min(reasons)}" if len(reasons) == 1 else "")
+    return UserError(f"member {run.title} lacks {lacking}; `{train}` trains it{without}")
 
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
     """Predict by the fold models in `stale`: fold -> its predictions."""
     device, views, name = start_device(job), job.params.views_of(run.member), run.title
-    job.echo(
-        f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
-    )
+    passes = f"{counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
+    job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {passes}")
     if run.member.head is None:
         inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(run.digest, None))
         test = read_images(job, run.member, ("test",), name)

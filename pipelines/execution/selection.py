@@ -133,7 +133,6 @@ def blend_of_classes(job: Job, purpose: str) -> tuple[Path, Manifest]:
             "it first"
         )
     if competition.targets.kind != "single":
-        raise UserError(
-            f"{purpose} and needs one class per image; the target of {competition.name} is {competition.target}"
-        )
+        found = f"the target of {competition.name} is {competition.target}"
+        raise UserError(f"{purpose} and needs one class per image; {found}")
     return folder, blend

@@ -40,7 +40,7 @@ from competition.workspace.features_and_soft_labels import load_soft_labels, mis
 from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Outcome, Subject, Tracked
-from pipelines.execution.open_trainer import TrainerInputs, open_trainer, start_device, target_caption
+from pipelines.execution.open_trainer import TrainerInputs, draw_first_batch, open_trainer, start_device
 from pipelines.execution.selection import selected_folds
 from pipelines.terminal import hosts
 from pipelines.terminal.job import Computed, Job, start_backend, track
@@ -49,7 +49,6 @@ from pipelines.terminal.progress import Bar
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.engine import Engine
     from competition.training.trainer import Events, Trained, Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
@@ -61,7 +60,10 @@ KEPT_WEIGHTS = 20_000_000
 def train_run(job: Job, run: Run) -> None:
     """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     models = [fold_model(run, fold) for fold in selected_folds(job)]
-    stale = interrupted_last(run, [model for model in models if job.options.force or not model.is_current])
+    stale = [model for model in models if job.options.force or not model.is_current]
+    # Last those whose process died: one that crashes each time must not keep the others from being trained.
+    locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in stale}
+    stale.sort(key=lambda model: last_holder(locks[model.fold]) is not None)
     stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
     current = [model for model in models if model not in stale]
     if current:
@@ -72,18 +74,6 @@ def train_run(job: Job, run: Run) -> None:
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
     if stale:
         train_models(job, run, stale)
-
-
-def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
-    """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
-    locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in models}
-    return sorted(models, key=lambda model: last_holder(locks[model.fold]) is not None)
-
-
-def begin_run(job: Job, run: Run) -> None:
-    """Describe a run in its folder, before its first model is trained."""
-    if hosts.writes():
-        write_run_file(run)
 
 
 def train_models(job: Job, run: Run, models: Sequence[FoldModel]) -> None:
@@ -132,20 +122,20 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
 
     alive: to be called at every step.
     """
-    from competition.report.pictures import AUGMENTED, contact_sheet
+    from competition.report.pictures import AUGMENTED
     from competition.training.head_trainer import HeadTrainer
     from competition.training.network_trainer import NetworkTrainer
 
     member, title, folds = run.member, run.title, [model.fold for model in pending]
     if device.kind == "cpu" and (warning := memory_warning(title, member, available_bytes())):
         job.echo(f"train {warning}")
-    job.echo(
-        f"train {title}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
-    )
+    where = f"{device.replicas} x {device.kind} ({device.reason})"
+    job.echo(f"train {title}: run {run.label} on {where}; {fold_names(folds)}")
     soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
     inputs = TrainerInputs(soft_labels=soft, alive=alive, engine=job.engines.pop(run.digest, None))
     trainer = open_trainer(job, member, title, device, inputs)
-    begin_run(job, run)  # not before: a member whose weights are missing leaves no run
+    if hosts.writes():
+        write_run_file(run)  # not before: a member whose weights are missing leaves no run
     if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {title}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
@@ -154,20 +144,15 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         )
     sheet = run.folder / AUGMENTED  # `make report` shows it
     if isinstance(trainer, NetworkTrainer) and hosts.writes() and not sheet.is_file():
-        images, targets, _ = trainer.first_batch(folds[0], member.train)
-        captions = [target_caption(row, job.prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
-        contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
+        draw_first_batch(job, trainer, folds[0], member.train, AUGMENTED_IMAGES, sheet)
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
     with ahead, Bar(None, title, "steps") as bar:
         share_models(Session(job, run, trainer, bar, alive, len(pending)), pending)
-    if isinstance(trainer, NetworkTrainer) and is_kept([*job.engines.values(), trainer.engine]):
+    if isinstance(trainer, NetworkTrainer):
         # For predictions in the same process: compiling it again takes seconds.
-        job.engines[run.digest] = trainer.engine
-
-
-def is_kept(engines: Sequence["Engine"]) -> bool:
-    """Return True if these compiled networks are small enough to be kept in memory for later stages of this process."""
-    return sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS
+        kept = [*job.engines.values(), trainer.engine]
+        if sum(engine.model.count_params() for engine in kept) <= KEPT_WEIGHTS:
+            job.engines[run.digest] = trainer.engine
 
 
 def labels_of_teachers(
@@ -232,10 +217,8 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
                     raise
                 if not used:
                     holder = last_holder(training_path(run_folder, model.manifest).with_suffix(".lock"))
-                    trainer = holder or "another process"
-                    job.echo(
-                        f"train {model.name}: {trainer} trains it now, so this process takes the models that are free"
-                    )
+                    other = f"{holder or 'another process'} trains it now"
+                    job.echo(f"train {model.name}: {other}, so this process takes the models that are free")
                 used = str(error)
             else:
                 pending.remove(model)

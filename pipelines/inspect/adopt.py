@@ -46,9 +46,8 @@ def run(job: Job) -> None:
         tree = read_yaml(path)
         if not isinstance(tree.get("members"), dict):  # an edit of its base would change other files
             base = tree.get("extends", "another file")
-            raise UserError(
-                f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{adopted.name} there"
-            )
+            remedy = f"use PARAMS={base} to write members.{adopted.name} there"
+            raise UserError(f"{path.name} takes its members from {base}; {remedy}")
     for keys, value in changes.items():
         text = set_value(text, keys, value)
     seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
@@ -76,17 +75,13 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     """
     name, _, number = label.partition(":")
     if name not in params.members:
-        raise UserError(
-            f"TRIAL={label}: no member {name!r}{did_you_mean(name, params.members)}; expected MEMBER:NUMBER, e.g. cnn:7"
-        )
+        similar = did_you_mean(name, params.members)
+        raise UserError(f"TRIAL={label}: no member {name!r}{similar}; expected MEMBER:NUMBER, e.g. cnn:7")
     study = used_study(job.workspace, name)
     if study is None:
         changes = study_differences(job.workspace, name)
-        reason = (
-            f"its study is of other data or parameters ({'; '.join(changes[:3])})"
-            if changes
-            else "it has no finished study"
-        )
+        other = f"its study is of other data or parameters ({'; '.join(changes[:3])})"
+        reason = other if changes else "it has no finished study"
         raise UserError(f"TRIAL={label}: {reason}; `make tune MEMBER={name}` makes one of the present parameters")
     best = study.result
     points = {str(best["trial"]): best["values"], **best["tried"]}

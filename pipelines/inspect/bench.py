@@ -26,9 +26,8 @@ def run(job: Job) -> None:
     _, results = job.prepared, {}  # an error before anything is started
     for name in networks_to_train(job, "bench"):
         member = tuned_member(job.workspace, name)
-        job.echo(
-            f"bench {name}: {member.architecture} at {member.image_size} px, {counted(member.train.batch, 'image')} a step"
-        )
+        batch = counted(member.train.batch, "image")
+        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {batch} a step")
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
@@ -45,12 +44,10 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
         speeds[part] = images / seconds
         job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
 
-    with (
-        tempfile.TemporaryDirectory() as empty
-    ):  # the cache's own folder would answer with images that are decoded already
-        uncached = read_images(
-            job, member, training_parts(member), name, CacheBudget(Path(empty), ram=0, disk=0)
-        ).pixels
+    # The cache's own folder would answer with images that are decoded already.
+    with tempfile.TemporaryDirectory() as empty:
+        cache = CacheBudget(Path(empty), ram=0, disk=0)
+        uncached = read_images(job, member, training_parts(member), name, cache).pixels
         rows = np.arange(min(MAX_DECODED, uncached.shape[0]))
         seconds = timed(lambda: uncached[rows])
     record("decoded", len(rows), seconds, "read from the record files and decoded, as when the cache is filled")

@@ -18,9 +18,8 @@ def run(job: Job) -> None:
     try:
         from optuna_dashboard import wsgi
     except ImportError:
-        raise UserError(
-            "optuna-dashboard is not installed; `make dashboard` installs it, or .venv/bin/pip install optuna-dashboard"
-        ) from None
+        remedy = "`make dashboard` installs it, or .venv/bin/pip install optuna-dashboard"
+        raise UserError(f"optuna-dashboard is not installed; {remedy}") from None
     storage, source = job.params.tune.storage, "tune.storage"
     newest = Path()
     if not storage:
@@ -41,9 +40,8 @@ def run(job: Job) -> None:
     try:
         server = make_server(host, int(port), wsgi(open_storage(storage, newest)))
     except OSError as error:
-        raise UserError(
-            f"{host}:{port} cannot be used ({error.strerror}); name another port: ADDRESS=127.0.0.1:0"
-        ) from None
+        remedy = "name another port: ADDRESS=127.0.0.1:0"
+        raise UserError(f"{host}:{port} cannot be used ({error.strerror}); {remedy}") from None
     with server:
         job.echo(f"dashboard: {source} on http://{host}:{server.server_port}; Ctrl-C ends it")
         # Ctrl-C interrupts the main thread; in that of the server a request would swallow it.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
-from pipelines.execution.open_trainer import TrainerInputs, open_network_trainer, start_device, target_caption
+from pipelines.execution.open_trainer import TrainerInputs, draw_first_batch, open_network_trainer, start_device
 from pipelines.execution.selection import networks_to_train, selected_folds
 from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
@@ -44,31 +44,25 @@ def run(job: Job) -> None:
 
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.input_pipeline.labelled_images import sample_rows
-    from competition.report.pictures import contact_sheet
     from competition.training.trainer import Epoch, StepsDone
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)
-    classes, metric = prepared.competition.classes, prepared.competition.metric
+    metric = prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
     inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
     trainer = open_network_trainer(job, member, name, device, inputs)
-    images = trainer.images
-    job.echo(
-        f"debug {name} fold {fold}: eager, {counted(len(images.ids), 'row')}, {counted(train.epochs, 'epoch')}; its scores mean nothing"
-    )
-    pixels, targets, _ = trainer.first_batch(fold, train)
-    captions = [target_caption(target, classes) for target in targets]
+    extent = f"{counted(len(trainer.images.ids), 'row')}, {counted(train.epochs, 'epoch')}"
+    job.echo(f"debug {name} fold {fold}: eager, {extent}; its scores mean nothing")
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
-    contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
+    draw_first_batch(job, trainer, fold, train, SHEET_IMAGES, batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
     with Bar(None, name, "steps") as bar:
         for event in trainer.train(fold, train):
-            match event:
-                case StepsDone():
-                    bar.update_to(event.step, event.total)
-                case Epoch():
-                    scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
-                    job.echo(f"debug: epoch {event.epoch}: {scores}")
+            if isinstance(event, StepsDone):
+                bar.update_to(event.step, event.total)
+            elif isinstance(event, Epoch):
+                scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
+                job.echo(f"debug: epoch {event.epoch}: {scores}")

@@ -19,13 +19,12 @@ from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
-from competition.training.backend import is_installed
+from competition.training.backend import is_installed, versions
 from competition.training.memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import fold_model
 from competition.workspace.runs import runs_of
 from pipelines.terminal.job import Job, image_cache
 from pipelines.terminal.output import display_path
-from pipelines.terminal.versions import versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
 LIST_DEVICES = """
@@ -138,9 +137,8 @@ def kaggle(job: Job) -> Iterator[Finding]:
         else:
             yield Finding(state.summary, unsure=state.entered is None)
             if state.closed:
-                yield Finding(
-                    f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True
-                )
+                closed = f"{slug} takes no submissions (any more)"
+                yield Finding(f"{closed}; training and honest scores still work", unsure=True)
             elif state.kernels_only and settings.submit == "file":
                 yield Finding(
                     f"{slug} takes submissions from notebooks only, kaggle.submit is file",
@@ -208,18 +206,18 @@ def data(job: Job) -> Iterator[Finding]:
     for name in job.params.members:
         for run in runs_of(job.workspace, name):
             trained = [fold for fold in range(job.params.prepare.folds) if fold_model(run, fold).is_current]
-            yield Finding(
-                f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"
-            )
+            count = f"{len(trained)} of {job.params.prepare.folds} fold models"
+            yield Finding(f"{run.title}: {count} trained and current (run {run.label})")
 
 
 def storage(job: Job) -> Iterator[Finding]:
     """Check that storage.bucket is readable, if there is one."""
     settings = job.params.storage
+    if not settings.bucket:
+        yield Finding("the local disk")
+        return
     try:
-        place = (
-            locations.try_place(settings.bucket, os.environ, settings.seconds) if settings.bucket else "the local disk"
-        )
+        place = locations.try_place(settings.bucket, os.environ, settings.seconds)
         yield Finding(f"{settings.bucket} {place}".strip())
     except UserError as user_error:
         yield Finding(settings.bucket, str(user_error))

@@ -1,7 +1,5 @@
 """Grad-CAM, or occlusion maps, of the most confident errors and of right rows, by the fold models that predicted them."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from competition.config.errors import UserError
@@ -23,7 +21,16 @@ def run(job: Job) -> None:
     folder, blend = blend_of_classes(job, "grad-cam shows what speaks for a class")
     if blend.depends.get("data") != prepared.digest:
         raise UserError("the blend is of other data than those that are here now; `make train predict` makes a new one")
-    one = explained_run(job, Chain.load(folder / "chain.json").blend.weights)
+    names, weights = selected_members(job), Chain.load(folder / "chain.json").blend.weights
+    if not names:
+        shown = display_path(job.options.params)
+        raise UserError(f"grad-cam shows what a trained network looks at, and {shown} has external predictions only")
+    name = max(names, key=lambda member: weights.get(member, 0.0))  # the chosen one, or that of the largest weight
+    one = runs_of(job.workspace, name)[0]
+    missing = [str(fold) for fold in range(job.params.prepare.folds) if not fold_model(one, fold).is_current]
+    if missing:
+        remedy = f"run `make train MEMBER={name}`"
+        raise UserError(f"{one.title}: folds {', '.join(missing)} are not trained; {remedy}")
     depends = {"blend": blend.digest, "run": one.digest, "file": SHEET}
     rows = honest_rows(folder, prepared)
     manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, one, rows, blend))
@@ -33,23 +40,6 @@ def run(job: Job) -> None:
     )
 
 
-def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
-    """The first run of the chosen member, or of the one with the largest weight in the blend."""
-    names = selected_members(job)
-    if not names:
-        raise UserError(
-            f"grad-cam shows what a trained network looks at, and {display_path(job.options.params)} has external predictions only"
-        )
-    name = max(names, key=lambda member: weights.get(member, 0.0))
-    one = runs_of(job.workspace, name)[0]
-    missing = [fold for fold in range(job.params.prepare.folds) if not fold_model(one, fold).is_current]
-    if missing:
-        raise UserError(
-            f"{one.title}: folds {', '.join(map(str, missing))} are not trained; run `make train MEMBER={name}`"
-        )
-    return one
-
-
 def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) -> Computed:
     """Compute the maps and draw them. Returns the files and the manifest's result."""
     prepared = job.prepared
@@ -57,9 +47,8 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     train = prepared.part("train").set_index("id")
     pixels = training_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
     if pixels is None:
-        raise UserError(
-            "neither the records nor decoded training images are on this machine; `make prepare` writes the records"
-        )
+        remedy = "`make prepare` writes the records"
+        raise UserError(f"neither the records nor decoded training images are on this machine; {remedy}")
     start_backend(job)
     from competition.training.checkpoint import load_arrays
     from competition.training.grad_cam import ClassMaps

@@ -20,9 +20,8 @@ def run(job: Job) -> None:
     require_test_images(job)
     solution = job.path("raw", SOLUTION)
     if not solution.exists():
-        advice = (
-            "`make submit` scores the submission on Kaggle" if prepared.competition.slug else grading.WITHOUT_SOLUTION
-        )
+        on_kaggle = "`make submit` scores the submission on Kaggle"
+        advice = on_kaggle if prepared.competition.slug else grading.WITHOUT_SOLUTION
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = submission_of(job, "grade")
@@ -56,9 +55,8 @@ def run(job: Job) -> None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, metric)
         job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
-    job.echo(
-        f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
-    )
+    times = counted(grade.solution_accesses, "time")
+    job.echo(f"grade: the solution was opened {times}; choosing by it repeatedly makes it optimistic")
 
 
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from competition.config.errors import counted
-from competition.ensemble.chain import BLEND
 from competition.ensemble.external_check import joined_notes
 from competition.ensemble.fit_chain import OofRows, scored_rows
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
@@ -13,10 +12,13 @@ from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
 from competition.report.terminal import gain, seeds_line, with_error
-from competition.workspace.dependencies import blend_blocks
-from competition.workspace.ensemble_inputs import left_out_notes, load_predictions, prediction_sources
+from competition.workspace.ensemble_inputs import (
+    blend_dependencies,
+    left_out_notes,
+    load_predictions,
+    prediction_sources,
+)
 from competition.workspace.scores import seed_spreads
-from competition.workspace.studies import plugins_entry
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import table_lines
 
@@ -25,20 +27,11 @@ def run(job: Job) -> None:
     """predictions of the blend's runs -> list_blends.json, and two tables on the screen"""
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     spreads, notes = seed_spreads(job.workspace)
-    depends = {
-        "predictions": sources,
-        "data": job.prepared.digest,
-        "competition": job.prepared.competition,
-        "seeds": spreads,
-        "blend_version": BLEND,
-        **blend_blocks(job.params),
-        **plugins_entry(METRICS=(job.prepared.competition.metric,)),
-    }
+    depends = blend_dependencies(job.workspace, sources, spreads)
     compute = partial(compute_tables, job, sources, spreads)
     stored = job.cached("list-blends", job.path("list_blends.json"), depends, compute).result
-    job.echo(
-        *(f"list-blends: {note}" for note in (*notes, *left_out_notes(job.workspace, sources), *stored["notes"])), ""
-    )
+    notes = [*notes, *left_out_notes(job.workspace, sources), *stored["notes"]]
+    job.echo(*(f"list-blends: {note}" for note in notes), "")
     for columns, cells in stored["tables"]:
         job.echo(*table_lines(columns, cells), "")
     rule = DEFAULT_RULES[metric_named(job.prepared.competition.metric).target]
@@ -66,9 +59,8 @@ def compute_tables(job: Job, sources: Mapping[str, dict[str, Any]], spreads: Map
     if optimistic:
         notes.append("OPTIMISTIC: every fold chose hyperparameters, so all rows are scored")
     elif tuned:
-        notes.append(
-            f"folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows"
-        )
+        others = f"the other {scored.sum():,} rows"
+        notes.append(f"folds {list(tuned)} chose hyperparameters: scores are computed on {others}")
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned)
     tables = [gain_table("blend method", blend_table(rows, settings, honest, spreads), metric)]
     if any(len(predictions.views) > 1 for predictions in inputs.oof.values()):

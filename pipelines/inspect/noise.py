@@ -32,9 +32,8 @@ def run(job: Job) -> None:
     prepared = job.prepared
     member = tuned_member(job.workspace, name)
     if member.teacher:
-        raise UserError(
-            f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
-        )
+        teachers = ", ".join(member.teacher)
+        raise UserError(f"{name} learns from {teachers}; measure the noise of a member without teachers")
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
     runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
@@ -46,9 +45,8 @@ def run(job: Job) -> None:
     write_json(path, noise)
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     limit = NORMAL_95 * np.sqrt(2) * noise.spread
-    meaning = (
-        f"a score difference below about {limit:.4f} may be due to the seed (two seeds differ by more in 5 % of cases)"
-    )
+    meaning = f"a score difference below about {limit:.4f} may be due to the seed"
+    meaning += " (two seeds differ by more in 5 % of cases)"
     if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
         meaning = f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
     job.echo(

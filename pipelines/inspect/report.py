@@ -72,25 +72,18 @@ class Results:
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, ledger.jsonl -> report.html"""
     # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
-    page = (job.work / BUDGET_FILE).with_name("report.html") if is_of_budget(job) else job.path("report.html")
+    is_of_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
+    page = (job.work / BUDGET_FILE).with_name("report.html") if is_of_budget else job.path("report.html")
     results = load_results(job)
     head = head_of(job, results)
     file = display_path(job.options.params)
-
-    def complete(text: str) -> str:
-        return as_called(with_params(text, file, job.options.sets))
-
-    write_text(page, render(head, sections_of(job, results), complete))
+    sections = sections_of(job, results)
+    write_text(page, render(head, sections, lambda text: as_called(with_params(text, file, job.options.sets))))
     job.echo(*(f"report: {warning}" for warning in head.warnings))
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:
         tracking.end(Outcome({}, {}, [page]))
     job.echo(f"report: {display_path(page)} ({filesize.decimal(page.stat().st_size)}, all in one file)")
-
-
-def is_of_budget(job: Job) -> bool:
-    """Return True if the parameter file is one that a budget wrote."""
-    return job.options.params.parts[-2:] == BUDGET_FILE.parts
 
 
 def load_results(job: Job) -> Results:
@@ -187,7 +180,8 @@ def steps_section(job: Job, results: Results) -> Section | None:
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    if is_of_budget(job):  # its output says what more time would pay for, and the calls of its own file have no HOURS
+    # The output of a budget says what more time would pay for, and the calls of its own file have no HOURS.
+    if job.options.params.parts[-2:] == BUDGET_FILE.parts:
         steps = [step for step in steps if "HOURS=" not in step.command]
     steps = [replace(step, command=as_called(with_params(step.command, file, sets))) for step in steps]
     return next_steps.next_steps_section(steps)

@@ -32,10 +32,11 @@ from competition.tfrecord_export.shard import (
     shard_digest,
 )
 from competition.tfrecord_export.sources import Source, read_source
+from competition.training.backend import versions
 from pipelines.terminal.job import Job, lock
+from pipelines.terminal.options import ROOT
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"

@@ -117,9 +117,8 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     result |= {"seconds": seconds["likely"], "between": seconds}
     if topology.name == prices["kaggle"]["topology"]:
         kaggle = prices["kaggle"]
-        estimate = sessions_for(
-            seconds["likely"], kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"]
-        )
+        hours = [kaggle[key] for key in ("session_hours", "weekly_hours", "setup_hours")]
+        estimate = sessions_for(seconds["likely"], *hours)
         job.echo(
             f"plan: on Kaggle {counted(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
             f"{estimate.hours:.1f} h in all: {estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, "
@@ -141,9 +140,9 @@ def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: f
     machines = job.options.machines
     if not machines or not works:  # heads alone need no second machine
         return {}
-    fold_models = [
-        training_seconds(load, speed) for load, speed in works.values() for _ in range(max(round(load.runs), 1))
-    ]
+    fold_models = list[float]()  # seconds of each
+    for load, speed in works.values():
+        fold_models += [training_seconds(load, speed)] * max(round(load.runs), 1)
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate = time_on_machines(fold_models, machines, start)
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member

@@ -14,7 +14,7 @@ from competition.preflight import results as preflight_results
 from competition.preflight.compile_steps import require_compiler, run_preflight
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
-from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult, remedy_for
+from competition.preflight.results import STEPS, VERDICTS, PreflightResult, remedy_for
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
@@ -46,7 +46,14 @@ def run(job: Job) -> None:
         request = preflight_results.request_of(member, job.params, topology, backend, classes, options.mode)
         request = replace(request, pair=pair)
         is_trained = job.params.members[name].head is None  # else its network only computes features
-        results[name] = preflight_member(job, name, request, STEPS if is_trained else ["predict"])
+        steps, answers = STEPS if is_trained else ["predict"], job.path("preflight", "answers")
+        with Bar(None, f"preflight {name}") as bar:
+
+            def show_step(activity: str, bar: Bar = bar) -> None:
+                bar.text = activity
+                bar.refresh()
+
+            results[name] = run_preflight(request, steps, answers, show_step, options.limit, options.force)
         verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
         job.echo(f"preflight {name}: {verdicts}")
         changes += lines_to_change(job, name, member, results[name], topology)
@@ -66,20 +73,6 @@ def run(job: Job) -> None:
     if failed:
         total = sum(map(len, results.values()))
         raise UserError(f"{failed} of {total} steps would not run on {topology.name}; see the lines above")
-
-
-def preflight_member(
-    job: Job, name: str, request: PreflightRequest, steps: Sequence[str]
-) -> dict[str, PreflightResult]:
-    with Bar(None, f"preflight {name}") as bar:
-
-        def show_step(activity: str) -> None:
-            bar.text = activity
-            bar.refresh()
-
-        return run_preflight(
-            request, steps, job.path("preflight", "answers"), show_step, job.options.limit, job.options.force
-        )
 
 
 def lines_to_change(
@@ -104,23 +97,20 @@ def lines_to_change(
             if step == "train" and line_of(read_text(job.options.params), own)[0] == len(own):
                 keys = own
             share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
-            problem = f"needs {share} the available memory; " + advice(result, topology)
+            # About how many images would fit, by proportion.
+            estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
+            multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
+            estimate = estimate // multiple * multiple
+            fitting = (
+                f"about {counted(estimate, 'image')} would fit" if estimate else "possibly not even one image fits"
+            )
+            problem = f"needs {share} the available memory; {fitting}"
         elif result.view:
             place = ("members", name) if job.params.members[name].views else ("predict",)
             keys = (*place, "views", job.params.views_of(job.params.members[name]).index(result.view))
         remedy = remedy_for(result, member)
         lines.append(f"{name} {step}: {problem}: {remedy} ({locate(job.options.params, keys)})")
     return lines
-
-
-def advice(result: PreflightResult, topology: Topology) -> str:
-    """About how many images would fit, by proportion."""
-    estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
-    multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
-    estimate = estimate // multiple * multiple
-    if not estimate:
-        return "possibly not even one image fits"
-    return f"about {counted(estimate, 'image')} would fit"
 
 
 def table(

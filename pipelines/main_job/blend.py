@@ -15,7 +15,7 @@ import pandas as pd
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.secrets import without_secrets
-from competition.ensemble.chain import BLEND, Chain, apply_chain
+from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.compare import diversity
 from competition.ensemble.external_check import (
     LEAK_UNCHECKED,
@@ -59,13 +59,14 @@ from competition.submission import ledger, submission_csv
 from competition.workspace.dependencies import blend_blocks, set_newest_blend
 from competition.workspace.ensemble_inputs import (
     EnsembleInputs,
+    blend_dependencies,
     left_out_notes,
     load_predictions,
     model_digests,
     prediction_sources,
 )
 from competition.workspace.scores import seed_spreads
-from competition.workspace.studies import DIGITS, plugins_entry
+from competition.workspace.studies import DIGITS
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.job import Computed, Job, track
 from pipelines.terminal.output import Bold, display_path, table_lines
@@ -90,16 +91,8 @@ def run(job: Job) -> None:
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     spreads, notes = seed_spreads(job.workspace)
     job.echo(*(f"blend: {note}" for note in notes))
-    depends = {
-        "predictions": sources,
-        "data": prepared.digest,
-        "competition": prepared.competition,  # the metric and the form of the submission
-        "seeds": spreads,
-        "blend_version": BLEND,
-        **blend_blocks(params),
-        "caveats": {name: sha256(path) for name in CAVEAT_FILES if (path := prepared.folder / name).is_file()},
-    }
-    depends |= plugins_entry(METRICS=(prepared.competition.metric,))
+    caveats = {name: sha256(path) for name in CAVEAT_FILES if (path := prepared.folder / name).is_file()}
+    depends = {**blend_dependencies(job.workspace, sources, spreads), "caveats": caveats}
     # A name comes before the digest: no blend replaces another.
     folder = "-".join(filter(None, [params.blend.name, digest_of(depends)[:DIGITS]]))
     path = job.path("blend", folder, "manifest.json")
@@ -118,9 +111,8 @@ def run(job: Job) -> None:
     if len(prepared.part("test")):
         if not prepared.competition.scores_its_submissions:
             name, metric = prepared.competition.name, prepared.competition.metric
-            job.echo(
-                f"{metric} scores probabilities, and submissions of {name} are labels: it compares blends, and scores no submission"
-            )
+            labels = f"submissions of {name} are labels: it compares blends, and scores no submission"
+            job.echo(f"{metric} scores probabilities, and {labels}")
         submission = job.submissions / scores["file"]
         if not submission.exists():
             copy_file(path.with_name("submission.csv"), submission)
@@ -128,9 +120,8 @@ def run(job: Job) -> None:
         shared = f", the same file of {len(alike)} blends: {', '.join(alike)}" if len(alike) > 1 else ""
         job.echo(f"submission: {display_path(submission)}{shared}")
     else:
-        job.echo(
-            "blend: no submission is written, because there are no test images; `make predict-folder FOLDER=new_photos` predicts others"
-        )
+        instead = "`make predict-folder FOLDER=new_photos` predicts others"
+        job.echo(f"blend: no submission is written, because there are no test images; {instead}")
     recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
     others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
     if others and (other := blend_of(job.path("blends"), others[-1])) is not None:
@@ -165,9 +156,8 @@ def caution_lines(scores: Scores) -> list[str]:
     """What limits the meaning of the score: few rows of a class, series across folds, shifted test rows, no unused row."""
     lines = [*scores.get("small_classes", ()), *(shift_sentences(scores) if has_shift(scores) else ())]
     if (better := gain_of_equal_weights(scores)) is not None:
-        lines.append(
-            f'equal weights score {gain(better)}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
-        )
+        use = 'SET="blend.methods=[equal]" uses them, chosen afterwards'
+        lines.append(f"equal weights score {gain(better)}, on the same rows: {use}")
     if len(scores["members"]) > 1 and (over := Difference(**scores["over_best"])).value < 0:
         size = "by more than noise" if over.is_significant else "but not by more than noise"
         lines.append(
@@ -228,6 +218,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
     output, classes = honest.cross_fitted.output, len(prepared.competition.classes)
+    caveats = load_caveats(job.path("data"))
     scores = {
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
@@ -237,9 +228,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
         "seeds": spreads,
         "views": {name: {"effect": effect} for name, effect in honest.view_effects.items()},
         "diversity": diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric),
-        "caveats": series_and_shift_effects(
-            load_caveats(job.path("data")), inputs, output, metric, classes, params.honest.seed
-        ),
+        "caveats": series_and_shift_effects(caveats, inputs, output, metric, classes, params.honest.seed),
     }
     return BlendResult(inputs, honest, scores)
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from competition.budget.clock import Pace, start_clock
 from competition.budget.parameters import MOST_VIEWS
-from competition.budget.portfolio import Network, frozen, stated_members
+from competition.budget.portfolio import Network, frozen
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.fit_chain import OofRows
@@ -70,9 +70,7 @@ def run(job: Job) -> None:
         raise UserError("HOURS=: a budget needs one host, and several are expected; train without HOURS")
     offered = offered_networks(job.params)
     require_images(job.prepared.index, [one.name for one in offered])
-    views = dict.fromkeys(
-        (IDENTITY, *job.params.predict.views)
-    )  # identity first, because views are given up from the end
+    views = dict.fromkeys((IDENTITY, *job.params.predict.views))  # identity first: they are given up from the end
     search = Search(job, clock, start_device(job), tuple(views)[:MOST_VIEWS])
     if job.options.cluster:
         search.machines = machines_of_cluster(job, search.device)
@@ -102,9 +100,8 @@ def make_first(search: Search, network: Network, others: Sequence[Network]) -> N
         settle_views(search, network, others, heads)
         compute_features(search, network, first_heads=heads)
     if search.left < 0:
-        search.job.echo(
-            f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}; it is made nevertheless"
-        )
+        stated = duration(search.clock.seconds)
+        search.job.echo(f"budget: {stated} do not pay for the smallest member, {name}; it is made nevertheless")
     seconds = keep_first(search, name, frozen(network, "linear", search.views), started)
     search.column_seconds = seconds / search.widths.get(network.name, 1_000)
 
@@ -150,17 +147,17 @@ def compute_features(search: Search, network: Network, first_heads: float | None
 
     def check(images_to_fit: int, before: int, done: int, _: int) -> None:
         pace.add(before + done)
+        so_far = pace.times[-1][1]
         # Without the other views the first member is made again.
-        again = first if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
-        needs = pace.seconds_to(images_to_fit) + heads + again
+        again = first if pace.each * (count * len(views) - so_far) + heads > search.left else 0.0
+        needs = pace.each * (images_to_fit - so_far) + heads + again
         if images_to_fit and (search.left < 0 or needs > search.left):
             raise DoesNotFit(needs)
 
     for number, view in enumerate(views):
         is_certain = first_heads is not None and number == 0
-        to_fit = (
-            0 if is_certain else count * (number + 1 if can_give_up_views else len(views))
-        )  # images; 0 = not checked
+        # Images that must fit; 0 = not checked.
+        to_fit = 0 if is_certain else count * (number + 1 if can_give_up_views else len(views))
         before = number * count  # images of all views and parts so far
         try:
             for part in parts:
@@ -217,7 +214,9 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
 
     offered: networks whose weights cannot be had. Raises UserError with what to download if there is nothing to train.
     """
-    stated = {name: one for name, one in stated_members(search.job.params).items() if one.weights == "none"}
+    members = search.job.params.members.items()
+    # No student, whose teachers come first.
+    stated = {name: one for name, one in members if one.weights == "none" and one.head is None and not one.teacher}
     if not stated:
         for network in offered[:1]:  # says which file it lacks, and where that is
             engine_of(search.job, network.member, network.name, search.device)

@@ -153,9 +153,8 @@ def build_index(
     for name, folder in params.external.items():
         _, skipped_folders = external_rows(name, Path(folder), competition)
         if skipped_folders:
-            job.echo(
-                f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
-            )
+            ignored = f"{len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
+            job.echo(f"prepare: external {name}: {ignored}")
     rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
         table, thumbs = index.build(rows, competition.label_count, bar.update_to)

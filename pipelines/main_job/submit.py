@@ -26,14 +26,12 @@ def run(job: Job) -> None:
     file = job.submissions / entry.file
     content, shown = file.read_bytes(), display_path(file)
     if hashlib.sha256(content).hexdigest() != entry.digest:
-        raise UserError(
-            f"{shown} does not hold the predictions it was written with; remove it, `make predict` writes it again"
-        )
+        remedy = "remove it, `make predict` writes it again"
+        raise UserError(f"{shown} does not hold the predictions it was written with; {remedy}")
     sample_file = prepared.folder / "sample_submission.csv"
     sample = submission_csv.check_sample(sample_file, prepared.part("test")["id"], prepared.competition)
-    submission_csv.require_ids(
-        shown, submission_csv.read_predictions(file, prepared.competition).index, sample, sample_file
-    )
+    ids = submission_csv.read_predictions(file, prepared.competition).index
+    submission_csv.require_ids(shown, ids, sample, sample_file)
     job.echo(f"submit: {shown} has {counted(len(sample), 'row')} with the ids and the columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {honest_score_text(entry)}; {baseline}")

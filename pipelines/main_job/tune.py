@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError, counted
-from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import with_error
@@ -35,11 +34,7 @@ from competition.tuning.choice import (
 from competition.tuning.settings import StudySettings
 from competition.workspace.dependencies import fold_names
 from competition.workspace.scores import trivial_text
-from competition.workspace.studies import (
-    is_tuned,
-    tuning_dependencies,
-    tuning_result_path,
-)
+from competition.workspace.studies import can_be_tuned, is_tuned, tuning_dependencies, tuning_result_path
 from competition.workspace.study_worker import study_of, study_settings, trial_line
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.cluster import require_reachable_storage, run_workers
@@ -75,14 +70,9 @@ def run(job: Job) -> None:
 
 
 def members_to_tune(job: Job) -> list[str]:
-    """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work.
-
-    Left out are students, whose teachers are trained only after tuning, members whose values were chosen already (tuned_folds), and heads
-    in which tune.search changes nothing.
-    """
-    members, tune, is_named = job.params.members, job.params.tune, not job.options.as_part
-    selected = [name for name in selected_members(job) if not members[name].teacher and not members[name].tuned_folds]
-    names = [name for name in selected if not changes_nothing(members[name], tune.search)]
+    """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work."""
+    tune, is_named = job.params.tune, not job.options.as_part
+    names = [name for name in selected_members(job) if can_be_tuned(job.params, name)]
     if not (job.options.member and is_named):
         names = [name for name in names if is_tuned(job.params, name)]
     if is_named and not names:
@@ -99,7 +89,7 @@ def tune_member(job: Job, name: str) -> Manifest:
     result = tuning_result_path(job.work, name, depends)
     if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:
         start_device(job)
-        if hosts.are_sharing_a_folder():  # a trial of one host would wait for the others for ever
+        if hosts.is_shared:  # a trial of one host would wait for the others for ever
             remedy = "run `make tune` on one machine first, or set tune.trials=0"
             raise UserError(f"several hosts that share a folder cannot lead the study of {name}; {remedy}")
     leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free
@@ -174,9 +164,8 @@ def run_worker_processes(job: Job, name: str) -> None:
     command += ["--debug"] if options.debug else []
     # Other users of the machine see a command line, but not the environment; SET may have the password of tune.storage.
     environment = {**os.environ, "GOLDFOLD_SET": options.sets}
-    processes = [
-        subprocess.Popen(command, env=environment) for _ in range(options.workers if options.workers > 1 else 0)
-    ]
+    number = options.workers if options.workers > 1 else 0
+    processes = [subprocess.Popen(command, env=environment) for _ in range(number)]
     try:
         for process in processes:
             if code := process.wait():

@@ -19,13 +19,13 @@ from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FILES, Bundle
 from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
-from competition.training.backend import is_installed, start_tensorflow
+from competition.training.backend import is_installed, start_tensorflow, versions
 from competition.workspace.dependencies import export_path
 from competition.workspace.find_blend import current_blend
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path
-from pipelines.terminal.versions import git_commit, versions
+from pipelines.terminal.versions import git_commit
 
 STORED_TOLERANCE = 5e-3  # largest difference from the stored predictions, which are float16; 2e-4 is usual
 EXPORT = 4  # version of the exported files; raised when their content changes
@@ -37,9 +37,8 @@ def run(job: Job) -> None:
     prepared, member = job.prepared, job.options.member
     competition = prepared.competition
     if competition.targets.kind != "single":
-        raise UserError(
-            f"an export answers with one class, the target is {competition.target}: use goldfold.open(RECIPE).predict(images)"
-        )
+        instead = "use goldfold.open(RECIPE).predict(images)"
+        raise UserError(f"an export answers with one class, the target is {competition.target}: {instead}")
     if member:
         selected_members(job)
     selection = select(job.workspace, member)
@@ -132,9 +131,8 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dic
                 f"{STORED_TOLERANCE:g}; `make predict FORCE=1` predicts again with the packages installed now"
             )
         equal = int((labels == selection.chain.decision.labels(scores)).sum())
-        lines.append(
-            f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {equal} of {len(ids)} labels equal"
-        )
+        labels_text = f"{equal} of {len(ids)} labels equal"
+        lines.append(f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {labels_text}")
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
     return {
         "title": bundle.title,

@@ -40,10 +40,8 @@ def run(job: Job) -> None:
     if not job.options.folder:
         raise UserError("FOLDER= is not given; state a folder of images: make predict-folder FOLDER=new_photos")
     if not folder.is_dir():
-        problem = "is a file" if folder.exists() else "does not exist"
-        raise UserError(
-            f"FOLDER={job.options.folder} {problem}; expected a folder of images{similar_name_beside(folder)}"
-        )
+        problem, similar = "is a file" if folder.exists() else "does not exist", similar_name_beside(folder)
+        raise UserError(f"FOLDER={job.options.folder} {problem}; expected a folder of images{similar}")
     require_writable(out)
     names = image_paths(folder)
     job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))

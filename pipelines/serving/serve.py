@@ -22,9 +22,8 @@ def run(job: Job) -> None:
     if not manifest.is_file():
         others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
         finished = f"; finished are {', '.join(others)}" if others else ""
-        raise UserError(
-            f"{display_path(folder)} holds no finished export; `make export{of_member(job)}` makes it{finished}"
-        )
+        of_member = f" MEMBER={job.options.member}" if job.options.member else ""
+        raise UserError(f"{display_path(folder)} holds no finished export; `make export{of_member}` makes it{finished}")
     if job.options.check:  # before `make` installs the packages
         return
     missing = [package for package in PACKAGES if not is_installed(package)]
@@ -67,11 +66,7 @@ def outdated_lines(job: Job, bundle: Bundle) -> list[str]:
     """A line if the export was made from other data, models or blend than these parameters have now."""
     with contextlib.suppress(UserError):  # an export serves on where its models are gone
         if (job.prepared.digest, select(job.workspace, job.options.member).digest) != (bundle.data, bundle.digest):
-            again = f"`make export{of_member(job)}` makes it again"
-            return [f"serve: the export is of other data, of an earlier blend or of other fold models; {again}"]
+            of_member = f" MEMBER={job.options.member}" if job.options.member else ""
+            problem = "the export is of other data, of an earlier blend or of other fold models"
+            return [f"serve: {problem}; `make export{of_member}` makes it again"]
     return []
-
-
-def of_member(job: Job) -> str:
-    """The variable that selects the export, as it was given: " MEMBER=cnn"; "" of the blend."""
-    return f" MEMBER={job.options.member}" if job.options.member else ""

@@ -148,9 +148,8 @@ def main() -> None:
         for before, word in pairwise(words):
             if word in VERBS and not before.startswith("-"):
                 # Not the word before, which may be a value with a secret.
-                print_line(
-                    f"goldfold: {words[0]} and {word}: `+` joins verbs: goldfold {words[0]} + {word}", sys.stderr
-                )
+                joined = f"goldfold {words[0]} + {word}"
+                print_line(f"goldfold: {words[0]} and {word}: `+` joins verbs: {joined}", sys.stderr)
                 sys.exit(2)
             key, equals, _ = word.partition("=")  # the value may be a secret
             variable = next((name for name in FIELDS if make_name(name) == key), "")

@@ -59,6 +59,5 @@ def require_folder(path: Path, is_written: bool) -> None:
     if not nearest.is_dir():
         raise UserError(f"{nearest} is not a folder, results of goldfold are expected in {path}; remove or rename it")
     if is_written and not os.access(nearest, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{nearest} cannot be written; make it writable, or choose another folder (--work, --submissions)"
-        )
+        remedy = "make it writable, or choose another folder (--work, --submissions)"
+        raise UserError(f"{nearest} cannot be written; {remedy}")

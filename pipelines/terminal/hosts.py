@@ -19,7 +19,7 @@ from pipelines.terminal.progress import Bar
 
 VISIBLE_SECONDS = 90.0  # that a network file system may take to show a file that another host has written
 COLLECTIVE = ("resolve", "tune", "train", "predict")  # stages that all hosts run where they share a folder
-_is_shared: bool | None = None  # whether the first host's folder is also this one's; None = not joined
+is_shared: bool | None = None  # whether the first host's folder is also this one's; None = not joined
 
 
 def are_expected() -> bool:
@@ -49,8 +49,8 @@ def join(work: Path) -> None:
 
     work: work/<competition>.
     """
-    global _is_shared
-    if _is_shared is not None or not are_joined():
+    global is_shared
+    if is_shared is not None or not are_joined():
         return
     token = _from_first(secrets.token_hex(8))
     mark = work / f".hosts-{token}"
@@ -59,7 +59,7 @@ def join(work: Path) -> None:
         mark.touch()
     _gathered(0)
     # A listing, because network file systems remember that a file was missing.
-    _is_shared = all(_gathered(mark in work.iterdir()))
+    is_shared = all(_gathered(mark in work.iterdir()))
     if number() == 0:
         mark.unlink(missing_ok=True)
     else:
@@ -69,12 +69,7 @@ def join(work: Path) -> None:
 
 def writes() -> bool:
     """Return True if this process writes results: always, unless another host writes to the same folder."""
-    return number() == 0 or not _is_shared
-
-
-def are_sharing_a_folder() -> bool:
-    """Return True if this process is one of several hosts that see the same work folder."""
-    return bool(_is_shared)
+    return number() == 0 or not is_shared
 
 
 def runs(stage: str) -> bool:
@@ -82,7 +77,7 @@ def runs(stage: str) -> bool:
     if number() == 0:
         return True
     # Preflight comes before the hosts are connected, and the first one's is enough.
-    return stage != "preflight" and (stage in COLLECTIVE or not _is_shared)
+    return stage != "preflight" and (stage in COLLECTIVE or not is_shared)
 
 
 def decided(value: Any) -> Any:
@@ -90,7 +85,7 @@ def decided(value: Any) -> Any:
 
     What is on the disk can change between two looks of different hosts.
     """
-    return _from_first(value) if _is_shared else value
+    return _from_first(value) if is_shared else value
 
 
 def written(manifest: Path) -> Manifest:
@@ -106,7 +101,7 @@ def written(manifest: Path) -> Manifest:
 
 def wait_for_all() -> None:
     """Wait until all hosts that share a folder are here."""
-    if _is_shared:
+    if is_shared:
         _gathered(0)
 
 

@@ -30,7 +30,6 @@ from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line, with_params
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.input_pipeline.decoded_cache import CacheBudget
@@ -113,7 +112,7 @@ class Job:
             fault_point("result.before_manifest", manifest)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
             # A copied result keeps the time and memory of its computation.
-            written = write_manifest(manifest, stored.depends, files, {**measured, **facts}, versions())
+            written = write_manifest(manifest, stored.depends, files, {**measured, **facts}, backend.versions())
         fault_point("result.after_manifest", manifest)
         hosts.wait_for_all()
         return written

@@ -77,10 +77,7 @@ if __name__ == "__main__":
     if task == "target":
         similar = get_close_matches(subject, makefile_targets(), n=1, cutoff=0.6)
         meant = f", did you mean `make {similar[0]}`?" if similar else ";"
-        print(
-            f"make {subject}: no such verb{meant} `make help-all` lists every one",
-            file=sys.stderr,
-        )
+        print(f"make {subject}: no such verb{meant} `make help-all` lists every one", file=sys.stderr)
     elif task == "unread":
         print(refusal_of_unread(subject.split() or ["help"], rest))
     else:

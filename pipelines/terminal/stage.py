@@ -54,9 +54,8 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         if verb in ("predict", "blend", "report") and (options.hours or options.budget):
             file = options.work / params.competition.name / BUDGET_FILE
             if not file.is_file():
-                raise UserError(
-                    f"{display_path(file)} is missing: no member is complete yet; `make train HOURS=...` makes the first one"
-                )
+                reason = "no member is complete yet; `make train HOURS=...` makes the first one"
+                raise UserError(f"{display_path(file)} is missing: {reason}")
             options = replace(options, params=file)
             overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
             params = validate_params(load_params(options.params, overrides))

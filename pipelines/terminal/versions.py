@@ -1,23 +1,8 @@
-"""Versions recorded with every result: those of the packages, and the commit of the code."""
+"""The commit of the code, recorded with submissions and exports."""
 
 import subprocess
-import sys
-from importlib.metadata import version
-from pathlib import Path
 
-from competition.training.backend import is_installed
-
-ROOT = Path(__file__).resolve().parents[2]
-RECORDED_PACKAGES = (
-    "numpy", "keras", "tensorflow-cpu", "tensorflow", "tensorflow-tpu", "jax", "pandas", "scikit-learn", "optuna",
-    "opencv-python-headless",
-)  # fmt: skip
-
-
-def versions() -> dict[str, str]:
-    """Package -> version, for Python and the installed ones of RECORDED_PACKAGES."""
-    installed = {package: version(package) for package in RECORDED_PACKAGES if is_installed(package)}
-    return {"python": ".".join(map(str, sys.version_info[:3])), **installed}
+from pipelines.terminal.options import ROOT
 
 
 def git_commit() -> str:

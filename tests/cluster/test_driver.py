@@ -51,7 +51,7 @@ class Bench:
 
         (tries := self.folder / "tries").mkdir()
         files = {name: (hashlib.sha256(data).hexdigest(), ray.put(data)) for name, data in self.files.items()}
-        setup = Setup(str(self.folder / "machines"), "", files, "start", "", (), ("-u", "-m", "small_child"), ())
+        setup = Setup(str(self.folder / "machines"), "", files, "start", "", ("-u", "-m", "small_child"), ())
         from_home = lambda name: archive(self.folder / "home" / name, self.folder)  # noqa: E731
         callbacks = Callbacks(from_home, self.deliver, self.lines.append, show, lambda *_: None)
         tasks = [replace(request, values={**request.values, "tries": str(tries)}) for request in requests]

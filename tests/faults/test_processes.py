@@ -33,7 +33,7 @@ from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
 from competition.tuning.study import open_study
 from competition.workspace.dependencies import FoldModel, fold_manifest_path, set_newest_blend, stored_blends
-from pipelines.execution.training import interrupted_last
+from pipelines.execution import training
 from pipelines.terminal.failures import describe, exit_code
 
 
@@ -149,7 +149,7 @@ def hold(path: Path) -> None:
         time.sleep(60)
 
 
-def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once_and_its_fold_trained_last(tmp_path: Path):
+def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_and_its_fold_trained_last(tmp_path, monkeypatch):
     run = SimpleNamespace(folder=tmp_path)
     models = [FoldModel(fold_manifest_path(run, fold), {}, fold, "") for fold in (1, 0, 2)]
     path = models[0].manifest.with_suffix(".lock")
@@ -161,7 +161,12 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once_and_its_
         pass
     holder.kill()
     holder.join()
-    assert [model.fold for model in interrupted_last(run, models)] == [0, 2, 1]
+    monkeypatch.setattr(training, "selected_folds", lambda _: [0, 1, 2])
+    monkeypatch.setattr(training, "fold_model", lambda _, fold: models[(1, 0, 2)[fold]])
+    monkeypatch.setattr(training, "train_models", lambda job, _, stale: job.trained.extend(one.fold for one in stale))
+    job = SimpleNamespace(options=SimpleNamespace(fold="", force=True), trained=[])
+    training.train_run(job, run)
+    assert job.trained == [0, 2, 1]
     with exclusive(path, "next") as dead:
         assert dead is not None and dead.pid == holder.pid
         current = last_holder(path)

@@ -68,7 +68,7 @@ def import_results(client, version, work, run="run-1"):
 
 
 def pack_results(root, folder):
-    folders = {each.relative_to(root).as_posix(): packing.whole_folder(each) for each in sorted(root.glob(COLLECT[0]))}
+    folders = {each.relative_to(root).as_posix(): (each, [*each.rglob("*.*")]) for each in root.glob(COLLECT[0])}
     return packing.carry(folders, folder)
 
 

@@ -348,7 +348,8 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     for train in (few, many, weak, weaker):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
-    tried = portfolio.epochs_to_try(few, 1)
+    search, tuned = SimpleNamespace(views=("identity",), weak=Weakness()), replace(member, train=few)
+    tried = [one.train.epochs for one in budget_training.variants(search, Candidate("net-tuned", tuned, 1, network))]
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
 
 

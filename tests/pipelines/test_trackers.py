@@ -174,10 +174,7 @@ def test_training_that_ends_early_ends_the_run_and_its_error_is_not_hidden(tmp_p
     pytest.importorskip(name)
     lines: list[str] = []
     subject = Subject("fold", "g", "n", {"x": 1})
-    with (
-        pytest.raises(KeyboardInterrupt),
-        Tracked(params(f"track=[{name}]"), tmp_path, subject, lines.append) as run,
-    ):
+    with pytest.raises(KeyboardInterrupt), Tracked(params(f"track=[{name}]"), tmp_path, subject, lines.append) as run:
         run.step(1, 0.5)
         raise KeyboardInterrupt
     assert lines == []
