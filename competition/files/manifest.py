@@ -46,9 +46,11 @@ class Stored:
         A file's existence alone proves nothing: a killed process may have left it.
         """
         manifest = read_manifest(self.manifest)
-        if manifest is None or manifest.digest != digest_of(self.depends):
-            return False
-        return files_intact(self.manifest, manifest)
+        return (
+            manifest is not None
+            and manifest.digest == digest_of(self.depends)
+            and files_intact(self.manifest, manifest)
+        )
 
 
 def sha256(path: Path) -> str:
@@ -153,13 +155,7 @@ def write_manifest(
     """Mark a result as complete. Must be called last: all of `files` must be on disk."""
     folder = f"{path.parent.as_posix()}/"  # cut as text: Path.relative_to takes as long as the digest of a small file
     digests = {file.as_posix().removeprefix(folder): sha256(file) for file in files}
-    manifest = Manifest(
-        digest_of(depends),
-        to_plain(depends),
-        digests,
-        to_plain(result),
-        dict(made_with),
-    )
+    manifest = Manifest(digest_of(depends), to_plain(depends), digests, to_plain(result), dict(made_with))
     write_json(path, manifest)
     return manifest
 

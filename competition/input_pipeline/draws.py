@@ -4,8 +4,6 @@ Streams are those of NumPy's Philox, a counter-based generator: nothing is carri
 numbers depend neither on the batch size nor on the thread or the host that makes the image.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
@@ -22,11 +20,6 @@ def generator(key: np.ndarray, row: int, occurrence: int, stream: int) -> np.ran
     """The generator of one image for one purpose.  occurrence: how often the row was drawn before in this epoch."""
     counter = np.array([0, stream, row, occurrence], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
-def uniforms(key: np.ndarray, rows: Iterable[tuple[int, int]], stream: int, count: int) -> np.ndarray:
-    """(B, count) float64 in [0, 1).  rows: (row, occurrence) of each image."""
-    return np.stack([generator(key, row, occurrence, stream).random(count) for row, occurrence in rows])
 
 
 def occurrences(order: np.ndarray) -> np.ndarray:

@@ -22,7 +22,6 @@ from competition.preflight.results import (
     PreflightRequest,
     PreflightResult,
     cached_results,
-    result_from_json,
     store_result,
 )
 from competition.preflight.topology import QUIET
@@ -61,8 +60,8 @@ def run_preflight(
         require_compiler(request.mode, request.backend, request.pair)
         for step, raw in results_of_child(request, missing, report, timeout).items():
             batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
-            facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
-            result = result_from_json({**facts, "operations": (), **raw})
+            facts = {**raw, "operations": tuple(raw.get("operations", ()))}
+            result = PreflightResult(step, batch, limit=request.topology.memory, mode=request.mode, **facts)
             # A lower bound: the roofline model (Williams et al. 2009) with published peak rates, which are never reached.
             roofline = max(result.flops / request.topology.flops, result.moved / request.topology.bandwidth)
             results[step] = result = replace(result, roofline=roofline)

@@ -5,8 +5,9 @@ no operation on one device. JAX yields the program of all devices, with the all-
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.errors import UserError
@@ -91,13 +92,11 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
     specs = _specs(member, shapes, shapes.replicas, engine._layout.groups)
 
-    def part(function: Callable[..., object], spec: str, times: int = 1, view: str = "") -> Part:
-        return Part(lambda: lowered(function, specs[spec]), times, view)
-
-    network = part(engine.distributed_probabilities, "predict", len(shapes.views))
-    views = zip(shapes.views, get_views(shapes.views), strict=True)
-    view_parts = [part(apply_views([view]), "view", 1, name) for name, view in views]
-    return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
+    train = Part(partial(lowered, engine._replica_step, specs["train"]))
+    network = Part(partial(lowered, engine.distributed_probabilities, specs["predict"]), len(shapes.views))
+    named_views = zip(shapes.views, get_views(shapes.views), strict=True)
+    views = [Part(partial(lowered, apply_views([view]), specs["view"]), view=name) for name, view in named_views]
+    return {"train": [train], "predict": [network, *views]}
 
 
 def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
@@ -117,9 +116,6 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     def spec(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         along_batch = shape[0] in (shapes.batch, shapes.predict_batch)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=by_batch if along_batch else replicated)
-
-    def on_devices(arrays: Mapping[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
-        return {n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated) for n, x in arrays.items()}
 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._layout.groups).items()}
@@ -144,9 +140,12 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     # A TPU augments in the step; see device_augmentation.augments_on_device.
     if has_device_part(augmentation_of(member.train)):
         batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
-    state = on_devices(engine._state)
+    state, prediction_state = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=replicated),
+        (engine._state, engine.prediction_state()),
+    )
     train = part(engine._step, [state, tuple(batch), row], donate_argnums=0, out_shardings=(replicated, replicated))
-    prediction = [on_devices(engine.prediction_state()), *specs["predict"]]
+    prediction = [prediction_state, *specs["predict"]]
     network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
     views = [
         part(apply_views([view]), specs["view"], 1, name, out_shardings=by_batch)

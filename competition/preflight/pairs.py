@@ -19,10 +19,6 @@ class JaxPair:
     requirements: str  # file with the pinned versions of that environment
 
     @property
-    def title(self) -> str:
-        return f"jax {self.jax} with libtpu {self.libtpu}"
-
-    @property
     def versions(self) -> dict[str, str]:
         """Package -> version, "" where it is not installed."""
         if not self.environment:

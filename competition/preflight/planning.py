@@ -104,10 +104,6 @@ class Cost:
     train: float
     predict: float
 
-    @property
-    def seconds(self) -> float:
-        return self.train + self.predict
-
 
 def training_seconds(load: Load, speed: Speed) -> float:
     """Seconds of one training to the end, without compiling."""
@@ -145,11 +141,6 @@ def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float,
     return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(views)), 0.0)
 
 
-def seconds_per_image(predict: Mapping[str, float], views: int) -> float:
-    """Of a preflight's prediction step, of one image under one view at the peak of the TPU."""
-    return predict["roofline"] / predict["batch"] / views
-
-
 def speed_by_preflight(
     train: Mapping[str, float], predict: Mapping[str, float], views: int, utilisation: float
 ) -> Speed:
@@ -157,7 +148,7 @@ def speed_by_preflight(
 
     Scoring the identity view is counted as one view's share of the prediction step.
     """
-    each = seconds_per_image(predict, views) / utilisation
+    each = predict["roofline"] / predict["batch"] / views / utilisation
     ready, ready_to_predict = (a["lower_seconds"] + a["compile_seconds"] for a in (train, predict))
     return Speed(ready, train["roofline"] / utilisation, each, each, ready_to_predict)
 

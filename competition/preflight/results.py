@@ -1,11 +1,10 @@
 """What preflight is asked about a member and what it answers: requests, cached results, the cells of the table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.params import FROM_FILE, Member, Params
@@ -81,11 +80,6 @@ class PreflightRequest:
     pair: JaxPair = NEWEST
 
 
-def result_from_json(raw: Mapping[str, Any]) -> PreflightResult:
-    """Build a result from its JSON. Raises TypeError or KeyError for any other content."""
-    return PreflightResult(**{**raw, "operations": tuple(raw["operations"])})
-
-
 def compiled_in(request: PreflightRequest) -> dict[str, object]:
     """Return everything a result depends on. Seed, epochs, rates and augmentation are not compiled in."""
     member, train = request.member, request.member.train
@@ -120,7 +114,8 @@ def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path)
     for step in steps:
         file = cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
-            results[step] = result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
+            stored = json.loads(file.read_text(encoding="utf-8"))["answer"]
+            results[step] = PreflightResult(**{**stored, "operations": tuple(stored["operations"])})
     return results
 
 

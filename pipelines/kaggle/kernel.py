@@ -207,7 +207,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
             f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes anyway"
         )
-    job.echo(f"kernel: it trains with {pair.title}, the image's own or installed there")
+    job.echo(f"kernel: it trains with jax {pair.jax} with libtpu {pair.libtpu}, the image's own or installed there")
     return {"jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
 
 

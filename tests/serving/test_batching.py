@@ -24,7 +24,7 @@ class Brightness:
         self.batches: list[int] = []
         self.released = threading.Event()
 
-    def prepare(self, data: bytes) -> float:
+    def prepare(self, data: bytes, most_pixels: int) -> float:
         return float(np.asarray(Image.open(io.BytesIO(data))).mean() / 255)
 
     def run(self, prepared: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
