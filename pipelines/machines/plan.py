@@ -69,9 +69,8 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))
-    total = (
-        sum(cost.train + cost.predict for cost in costs.values()) + starting
-    )  # `make train predict` starts TensorFlow once
+    # `make train predict` starts TensorFlow once.
+    total = sum(cost.train + cost.predict for cost in costs.values()) + starting
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
     return result | plan_machines(job, works, starting)
