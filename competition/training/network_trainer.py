@@ -194,7 +194,7 @@ class NetworkTrainer(Trainer):
         scores, train, scored = Scores(), training.train, training.score_epochs
         if train.patience:
             rows = self.fold_rows.inner_validation(training.plan.fold, train)
-            probs = self._probabilities(self.images, rows, ["identity"])[:, 0]
+            probs = self._probabilities(None, self.images, rows, ["identity"])[:, 0]
             scores["inner"] = self.metric.display(self.metric.evaluate(self.fold_rows.targets_of(rows), probs))
         is_last = epoch == train.epochs
         if epoch and (is_last or (scored if isinstance(scored, bool) else epoch in scored)):
@@ -225,10 +225,11 @@ class NetworkTrainer(Trainer):
     def weights(self) -> State:
         return self.engine.weights()
 
-    def load_weights(self, weights: State) -> None:
-        self.engine.load_weights(weights)
-
-    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+    def _probabilities(
+        self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]
+    ) -> np.ndarray:
+        if weights is not None:
+            self.engine.load_weights(weights)
         batches = prediction_batches(images.pixels, rows, self.engine.predict_batch, lambda begun: self._alive())
         return self.engine.probabilities(batches, len(rows), get_views(views))
 
