@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import did_you_mean
-from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
+from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train, Tune
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
@@ -50,6 +50,15 @@ ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is
 def changes_nothing(member: Member, search: Mapping[str, Dimension]) -> bool:
     """Return True if no trial of this search can differ: a head is not trained by steps, so it has no learning rate."""
     return member.head is not None and not any(key in MEMBER_KEYS or key in HEAD_KEYS for key in search)
+
+
+def is_tuned(member: Member, name: str, tune: Tune) -> bool:
+    """Return True if `make train` searches values for this member first.
+
+    A student uses those of its recipe, and a member with tuned folds states values that were chosen already.
+    """
+    is_selected = bool(tune.trials and tune.folds) and name in (tune.members or [name])
+    return is_selected and not member.teacher and not member.tuned_folds and not changes_nothing(member, tune.search)
 
 
 def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:

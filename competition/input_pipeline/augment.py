@@ -51,10 +51,6 @@ class ImageDraws:
     colours: np.ndarray | None  # (B, 3) float64: added grey levels, factors of contrast and saturation
     erased: np.ndarray | None  # (B, 4) int, a box in the result, in the order of `boxes`; empty = not erased
 
-    def generator(self, n: int, stream: int) -> np.random.Generator:
-        """The generator of image number n for one more purpose."""
-        return draws.generator(self.key, *self.rows[n], stream)
-
 
 def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int, options: Augmentation) -> ImageDraws:
     """Draw for B images.  rows: (row, occurrence) of each.  side, size: of an image in pixels, before and after resizing."""

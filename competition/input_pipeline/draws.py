@@ -5,7 +5,6 @@ numbers depend neither on the batch size nor on the thread or the host that make
 """
 
 import numpy as np
-import pandas as pd
 
 IMAGE, CROP, MIX, BATCH, PIPELINE = 0, 1, 3, 4, 5  # streams of one image; BATCH: of one step
 PLUGINS = 16  # stream of the first augmentation by name
@@ -20,9 +19,3 @@ def generator(key: np.ndarray, row: int, occurrence: int, stream: int) -> np.ran
     """The generator of one image for one purpose.  occurrence: how often the row was drawn before in this epoch."""
     counter = np.array([0, stream, row, occurrence], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
-def occurrences(order: np.ndarray) -> np.ndarray:
-    """For each entry of `order`, any shape, how often the same value appears before it. Zeros if no value is repeated."""
-    values = pd.Series(order.ravel())
-    return values.groupby(values, sort=False).cumcount().to_numpy().reshape(order.shape)

@@ -16,7 +16,7 @@ from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.files.child_process import ChildEnded, ChildStalled, run_child
-from competition.preflight.lowering import one_line
+from competition.preflight.lowering import LONGEST_MESSAGE
 from competition.preflight.pairs import ROOT, JaxPair
 from competition.preflight.results import (
     PreflightRequest,
@@ -102,13 +102,14 @@ def results_of_child(
                 elif event["event"] == "step":
                     results[event["step"]] = event["result"]
                 elif event["event"] == "error":
-                    message = one_line(event["message"])
+                    message = " ".join(event["message"].split())[:LONGEST_MESSAGE]
     except ChildStalled as error:
         message = f"{error}; LIMIT= allows more"
     except ChildEnded as error:
         message = f"the compiler's process ended: {(str(error).strip().splitlines() or ['no output'])[-1]}"
         if request.mode != "ops":  # libtpu was loaded
             remedy = f"delete {own} and run `make preflight PAIR={request.pair.name}`" if own else f"`{INSTALL}`"
-            message = f"{one_line(message)}; jax and libtpu may be incompatible: {remedy} installs the pinned versions"
+            message = " ".join(message.split())[:LONGEST_MESSAGE]
+            message += f"; jax and libtpu may be incompatible: {remedy} installs the pinned versions"
     crashed = {"verdict": "crashed", "message": message}
     return {step: results.get(step, crashed) for step in steps}

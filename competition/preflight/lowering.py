@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jax.stages import Lowered
 
 Spec = tuple[tuple[int, ...], str]  # shape, dtype
+LONGEST_MESSAGE = 400  # characters of a compiler's message that are shown
 
 
 class CannotCompile(Exception):
@@ -29,7 +30,7 @@ class CannotCompile(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.result: dict[str, object] = {"message": one_line(message)}
+        self.result: dict[str, object] = {"message": " ".join(message.split())[:LONGEST_MESSAGE]}
         needed = re.search(r"([\d.]+)([KMG])\)? exceeds available HBM \([\d.]+[KMG]\)", message) or re.search(
             r"Used ([\d.]+)([KMG]) of [\d.]+[KMG] hbm", message
         )
@@ -37,12 +38,11 @@ class CannotCompile(Exception):
             memory = int(float(needed[1]) * {"K": 2**10, "M": 2**20, "G": GIB}[needed[2]]) if needed else 0
             self.result |= {"verdict": "too_big", "memory": memory}
             return
-        operations = re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
-        if not operations:
-            pairs = re.findall(r"failed to legalize operation '([\w.]+)'|unregistered operation '([\w.]+)'", message)
-            operations = [first or second for first, second in pairs]
-        if not operations:
-            operations = re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
+        operations = (
+            re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
+            or re.findall(r"(?:failed to legalize|unregistered) operation '([\w.]+)'", message)
+            or re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
+        )
         self.result |= {"verdict": "unsupported", "operations": list(dict.fromkeys(operations))}
 
 
@@ -106,7 +106,6 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
-    from competition.training.network_trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
@@ -138,7 +137,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     *batch, row = specs["train"]
     # A TPU augments in the step; see device_augmentation.augments_on_device.
-    if has_device_part(augmentation_of(member.train)):
+    if has_device_part(member.train):
         batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
     state, prediction_state = jax.tree.map(
         lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=replicated),
@@ -195,8 +194,3 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
         raise CannotCompile(str(error)) from None
     return bytes(program)
-
-
-def one_line(message: str, limit: int = 400) -> str:
-    """Replace all white space by single blanks and cut after `limit` characters."""
-    return " ".join(message.split())[:limit]

@@ -9,6 +9,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
+from competition.config.search_space import is_tuned
 from competition.prepare.adapters import flowers, plants
 from competition.training.device import round_up_batch
 
@@ -70,17 +71,10 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     predicted = (sizes.train + folds * sizes.test) * len(params.views_of(member))
     trainings = float(member.seeds * folds)
-    is_tuned = (
-        bool(tune.folds)
-        and not member.teacher
-        and not member.tuned_folds
-        and (not tune.members or name in tune.members)
-    )
-    trials = tune.trials if is_tuned else 0
-    if trials:
+    if is_tuned(member, name, tune):
         share = (len(tune.folds) - 1) / (folds - 1)  # trials use the rows of these folds only
-        full = trials * max(len(tune.folds) - 1, 1) * share
-        pruned = full * max(trials - UNPRUNED_TRIALS, 0) / trials * (1 - EXPECTED_SHARE[tune.pruner])
+        full = tune.trials * max(len(tune.folds) - 1, 1) * share
+        pruned = full * max(tune.trials - UNPRUNED_TRIALS, 0) / tune.trials * (1 - EXPECTED_SHARE[tune.pruner])
         # Compared are the best trial and the member's own values, on the last fold.
         trainings += full - pruned + 2 * tune.confirm_seeds * share
     return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted)

@@ -11,6 +11,7 @@ from competition.config.params import FROM_FILE, Member, Params
 from competition.config.plugins import plugin_digests_by_kind
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256, write_json
+from competition.input_pipeline.mixup import has_device_part
 from competition.preflight.lowering import Shapes
 from competition.preflight.pairs import NEWEST, JaxPair
 from competition.preflight.topology import GIB, Topology
@@ -92,13 +93,12 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     views = (part for view in request.shapes.views for part in view.split("+"))
     own_code = plugin_digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
-    in_step = (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
         "own": [*network_file, own_code],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
-        "augmented_in_step": any(in_step),
+        "augmented_in_step": has_device_part(train),
         "shapes": request.shapes,
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,

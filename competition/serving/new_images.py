@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,14 +90,15 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
     return EncodedImages(tuple(names), tuple(data)), problems
 
 
+@dataclass
 class NewImagePredictor:
     """Predicts new images by the fold models of a workspace. Networks are compiled once and kept for the next call."""
 
-    def __init__(self, workspace: Workspace, open_device: "Callable[[], Device]") -> None:
-        """open_device: called before the first network is built."""
-        self.workspace, self._open_device = workspace, open_device
-        self._trainers: dict[str, Trainer] = {}  # by the digest of the member
-        self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
+    workspace: Workspace
+    open_device: "Callable[[], Device]"  # called before the first network is built
+    _trainers: "dict[str, Trainer]" = field(default_factory=dict)  # by the digest of the member
+    # Of frozen-feature members, by the digest of the network.
+    _features: "dict[str, LiveFeatures]" = field(default_factory=dict)
 
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
         """(N, C) probabilities or (N, 1) values, and (N,) int labels by the decision rule, of several labels (N, C) bool.
@@ -135,7 +136,7 @@ class NewImagePredictor:
         """The compiled network of a member."""
         key = digest_of(member)
         if key not in self._trainers:
-            device = self._open_device()  # before anything that imports Keras
+            device = self.open_device()  # before anything that imports Keras
             from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer

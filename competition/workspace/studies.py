@@ -13,7 +13,7 @@ from competition.config.digests import digest_of
 from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digests_by_kind, plugin_digests_of_kind
-from competition.config.search_space import CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
+from competition.config.search_space import CHOSEN_IN_EACH_FOLD, own_values, with_values
 from competition.files.manifest import changed_keys, intact_manifest, path_digest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
@@ -89,16 +89,6 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
         "metric_code": plugin_digests_of_kind("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
     }
-
-
-def is_tuned(params: Params, name: str) -> bool:
-    """Return True if `make train` searches values for this member first.
-
-    A student uses those of its recipe, and a member with tuned folds states values that were chosen already.
-    """
-    tune, member = params.tune, params.members[name]
-    is_selected = bool(tune.trials and tune.folds) and name in (tune.members or [name])
-    return is_selected and not member.teacher and not member.tuned_folds and not changes_nothing(member, tune.search)
 
 
 def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:

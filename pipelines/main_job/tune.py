@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError, counted
-from competition.config.search_space import changes_nothing
+from competition.config.search_space import changes_nothing, is_tuned
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import folds_text, with_error
@@ -36,7 +36,6 @@ from competition.tuning.choice import (
 from competition.tuning.settings import StudySettings
 from competition.workspace.scores import trivial_text
 from competition.workspace.studies import (
-    is_tuned,
     tuning_dependencies,
     tuning_result_path,
 )
@@ -84,7 +83,7 @@ def members_to_tune(job: Job) -> list[str]:
     selected = [name for name in selected_members(job) if not members[name].teacher and not members[name].tuned_folds]
     names = [name for name in selected if not changes_nothing(members[name], tune.search)]
     if not (job.options.member and is_named):
-        names = [name for name in names if is_tuned(job.params, name)]
+        names = [name for name in names if is_tuned(members[name], name, tune)]
     if is_named and not names:
         job.echo(
             f"tune: nothing to do: tuned are members without a teacher and tuned_folds in which {', '.join(tune.search)} (tune.search) "
