@@ -46,11 +46,9 @@ class Stored:
         A file's existence alone proves nothing: a killed process may have left it.
         """
         manifest = read_manifest(self.manifest)
-        return (
-            manifest is not None
-            and manifest.digest == digest_of(self.depends)
-            and files_intact(self.manifest, manifest)
-        )
+        if manifest is None or manifest.digest != digest_of(self.depends):
+            return False
+        return files_intact(self.manifest, manifest)
 
 
 def sha256(path: Path) -> str:

@@ -67,11 +67,8 @@ def run_preflight(
             results[step] = result = replace(result, roofline=roofline)
             if result.verdict != "crashed":
                 store_result(request, result, cache)
-    uncertain = [
-        step
-        for step in steps
-        if results[step].verdict == "too_big" or results[step].memory > SAFE_SHARE * results[step].limit
-    ]
+    most = SAFE_SHARE * request.topology.memory
+    uncertain = [step for step in steps if results[step].verdict == "too_big" or results[step].memory > most]
     if request.mode == "quick" and uncertain:
         results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, timeout, again)
     return {step: results[step] for step in steps}

@@ -116,11 +116,9 @@ def cost_on_machines(load: Load, speed: Speed, slots: int, slowdown: float) -> C
     slots: of these processes that run at once.  slowdown: seconds of a fold model there per second of `speed`.
     """
     fold_models = max(round(load.runs), 1)
-    predicted = load.predicted / fold_models * speed.predicted
-    train, predict = (
-        time_on_machines([seconds] * fold_models, slots, START_SECONDS + ready, slowdown)
-        for seconds, ready in ((training_seconds(load, speed), speed.ready), (predicted, speed.ready_to_predict))
-    )
+    trained, predicted = training_seconds(load, speed), load.predicted / fold_models * speed.predicted
+    train = time_on_machines([trained] * fold_models, slots, START_SECONDS + speed.ready, slowdown)
+    predict = time_on_machines([predicted] * fold_models, slots, START_SECONDS + speed.ready_to_predict, slowdown)
     return Cost(train, predict)
 
 

@@ -95,9 +95,7 @@ class HeadTrainer(Trainer):
     def weights(self) -> State:
         return self._arrays
 
-    def _probabilities(
-        self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]
-    ) -> np.ndarray:
+    def _predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         self._alive()
         self._arrays = self._arrays if weights is None else weights
         kind = self.fold_rows.targets.kind

@@ -96,10 +96,8 @@ class Trainer(ABC):
         """What a fold model consists of: stored as weights.npz."""
 
     @abstractmethod
-    def _probabilities(
-        self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]
-    ) -> np.ndarray:
-        """(n, V, C) float32 of readable rows.  weights: see predict()."""
+    def _predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        """(n, V, C) float32 probabilities, or values, of readable rows.  weights: see predict()."""
 
     def train_to_end(self, fold: int, train: Train, score_epochs: EpochSet = True) -> Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
@@ -117,7 +115,7 @@ class Trainer(ABC):
         is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self.fold_rows.classes), np.float32)
         if is_readable.any():
-            probs[is_readable] = self._probabilities(weights, images, rows[is_readable], views)
+            probs[is_readable] = self._predict(weights, images, rows[is_readable], views)
         if failed := int((~np.isfinite(probs).all((1, 2))).sum()):
             raise Diverged(
                 f"the model predicts NaN or infinity for {failed} of {len(rows)} rows; lower train.learning_rate or set train.clip_norm"

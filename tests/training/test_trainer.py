@@ -204,7 +204,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     train = replace(trainer.member.train, **settings)
     inner_rows, training_rows = trainer.fold_rows.inner_validation(0, train), trainer.fold_rows.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
-    best = trainer._probabilities(None, IMAGES, inner_rows, ["identity"])[:, 0]
+    best = trainer._predict(None, IMAGES, inner_rows, ["identity"])[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
     # Out-of-fold predictions are of these weights, also when a later command finds nothing left to train.
     resumed, _ = trained(trainer, 0, Checkpoints(tmp_path, "x"), **settings)
