@@ -50,9 +50,13 @@ def resized(data: bytes, sizes: Sequence[int], fit: Fit) -> list[Image.Image]:
     return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
 
 
-def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> bytes:
-    """Return the encoded image.  options: Pillow's of this format: quality (1 to 100) of JPEG, compress_level of PNG."""
-    out = io.BytesIO()
+def encode(image: Image.Image | np.ndarray, kind: Literal["jpeg", "png"], **options: int) -> bytes:
+    """Return the encoded image.
+
+    image: of Pillow, or (H, W), (H, W, 3) or (H, W, 4) uint8 pixels.
+    options: Pillow's of this format: quality (1 to 100) of JPEG, compress_level of PNG.
+    """
+    image, out = Image.fromarray(image) if isinstance(image, np.ndarray) else image, io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
 
@@ -83,11 +87,6 @@ def normalized(data: bytes) -> bytes:
     if common and _orientation(image) == 1 and not image.has_transparency_data:
         return data
     return encode(_upright_rgb(image), "png", compress_level=1)
-
-
-def encode_png(pixels: np.ndarray) -> bytes:
-    """Return (H, W), (H, W, 3) or (H, W, 4) uint8 pixels as a PNG, without loss."""
-    return encode(Image.fromarray(pixels), "png", compress_level=1)
 
 
 def open_image(data: bytes, most_pixels: int = LARGEST) -> Image.Image:

@@ -13,7 +13,7 @@ from competition.config.errors import UserError, first_few
 from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
-from competition.files.image_codec import BadImage, decode, encode_png, normalized
+from competition.files.image_codec import BadImage, decode, encode, normalized
 from competition.prepare.adapters.image_files import image_paths
 from competition.serving.served_models import select
 from competition.workspace.features_and_soft_labels import networks_of
@@ -79,7 +79,7 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
                         f"an array of shape {pixels.shape} and type {pixels.dtype} was found; expected uint8 pixels from 0 "
                         "to 255 of shape (H, W), (H, W, 3) or (H, W, 4)"
                     )
-                encoded = encode_png(pixels)
+                encoded = encode(pixels, "png", compress_level=1)
             encoded = normalized(encoded)
             decode(encoded, 32, "squash")  # a truncated file may have a valid header
         except (BadImage, OSError) as error:

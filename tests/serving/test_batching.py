@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
@@ -37,7 +37,7 @@ class Brightness:
 
 
 def image(value: int) -> bytes:
-    return encode_png(np.full((2, 2), value, np.uint8))
+    return encode(np.full((2, 2), value, np.uint8), "png")
 
 
 def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None = None) -> tuple[Brightness, list]:
