@@ -66,7 +66,7 @@ def create_app(
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Server:
     """The routes. Errors are {"error": "..."} with a status of 400 and above."""
 

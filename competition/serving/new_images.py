@@ -90,7 +90,7 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
     return EncodedImages(tuple(names), tuple(data)), problems
 
 
-@dataclass
+@dataclass(eq=False, repr=False)  # an estimator prints it, and parameters may hold addresses with passwords
 class NewImagePredictor:
     """Predicts new images by the fold models of a workspace. Networks are compiled once and kept for the next call."""
 
