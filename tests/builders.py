@@ -17,7 +17,7 @@ import numpy as np
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
@@ -124,7 +124,7 @@ def save_images(folder: Path, names: Iterable[str], images: np.ndarray) -> None:
     """Write each image as PNG under its name, which may have folders."""
     for name, image in zip(names, images, strict=True):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(encode_png(image))
+        (folder / name).write_bytes(encode(image, "png"))
 
 
 def numbered(count: int, size: int = 2) -> np.ndarray:

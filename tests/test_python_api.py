@@ -20,7 +20,7 @@ from stages import Workspace
 import goldfold
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
-from competition.files.image_codec import decode, encode_png
+from competition.files.image_codec import decode, encode
 from competition.prepare.prepared import load_prepared
 from competition.prepare.record_files import read_shard
 
@@ -160,6 +160,6 @@ def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path)
     code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"small"', '"slim"')
     code = code.replace('.yaml")', f'.yaml", work={str(finished.folder / "work")!r})')
     for name in ("a.jpg", "b.jpg"):
-        (tmp_path / name).write_bytes(encode_png(np.full((20, 20, 3), 99, np.uint8)))
+        (tmp_path / name).write_bytes(encode(np.full((20, 20, 3), 99, np.uint8), "png"))
     exit_code, _, err = run_preloaded("", [], tmp_path, os.environ, code)
     assert len(blocks) >= 4 and exit_code == 0, err

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import did_you_mean
-from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
+from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train, Tune
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
@@ -45,6 +45,22 @@ AT_RUN_TIME = {
     "mixup", "cutmix", "label_smoothing", "class_weights", "sampling",
 }  # fmt: skip
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
+
+
+def can_be_tuned(member: Member, search: Mapping[str, Dimension]) -> bool:
+    """Return True if a study may search values for this member.
+
+    A student uses those of its recipe, because its teachers are trained only after tuning, and a member with tuned folds states
+    values that were chosen already. A head is not trained by steps, so a search of a learning rate changes nothing in it.
+    """
+    is_searched = member.head is None or any(key in MEMBER_KEYS or key in HEAD_KEYS for key in search)
+    return is_searched and not member.teacher and not member.tuned_folds
+
+
+def is_tuned(member: Member, name: str, tune: Tune) -> bool:
+    """Return True if `make train` searches values for this member first."""
+    is_selected = bool(tune.trials and tune.folds) and name in (tune.members or [name])
+    return is_selected and can_be_tuned(member, tune.search)
 
 
 def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:

@@ -44,15 +44,19 @@ def resized(data: bytes, sizes: Sequence[int], fit: Fit) -> list[Image.Image]:
     Raises BadImage.
     """
     # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
-    image = _upright_rgb(_open(data), 2 * max(sizes))
+    image = _upright_rgb(open_image(data), 2 * max(sizes))
     if fit == "crop":
         return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
     return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
 
 
-def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> bytes:
-    """Return the encoded image.  options: Pillow's of this format: quality (1 to 100) of JPEG, compress_level of PNG."""
-    out = io.BytesIO()
+def encode(image: Image.Image | np.ndarray, kind: Literal["jpeg", "png"], **options: int) -> bytes:
+    """Return the encoded image.
+
+    image: of Pillow, or (H, W), (H, W, 3) or (H, W, 4) uint8 pixels.
+    options: Pillow's of this format: quality (1 to 100) of JPEG, compress_level of PNG.
+    """
+    image, out = Image.fromarray(image) if isinstance(image, np.ndarray) else image, io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
 
@@ -62,16 +66,11 @@ BLANK = encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")  # the substi
 
 def size_of(data: bytes) -> tuple[int, int]:
     """Return the upright (width, height) in pixels from the header. Raises BadImage."""
-    image = _open(data)
+    image = open_image(data)
     # Pillow decodes a PNG to look for EXIF data behind its pixels.
     may_be_turned = image.format != "PNG" or any(name in data for name in PNG_EXIF)
     is_on_its_side = may_be_turned and _orientation(image) >= 5
     return (image.height, image.width) if is_on_its_side else (image.width, image.height)
-
-
-def require_at_most(data: bytes, pixels: int) -> None:
-    """Raise BadImage if the header states more pixels. Nothing is decoded."""
-    _open(data, pixels)
 
 
 def normalized(data: bytes) -> bytes:
@@ -83,19 +82,15 @@ def normalized(data: bytes) -> bytes:
 
     Raises BadImage; not for damaged pixels of an image that is returned unchanged: `decode` finds them.
     """
-    image = _open(data)
+    image = open_image(data)
     common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
     if common and _orientation(image) == 1 and not image.has_transparency_data:
         return data
     return encode(_upright_rgb(image), "png", compress_level=1)
 
 
-def encode_png(pixels: np.ndarray) -> bytes:
-    """Return (H, W), (H, W, 3) or (H, W, 4) uint8 pixels as a PNG, without loss."""
-    return encode(Image.fromarray(pixels), "png", compress_level=1)
-
-
-def _open(data: bytes, most_pixels: int = LARGEST) -> Image.Image:
+def open_image(data: bytes, most_pixels: int = LARGEST) -> Image.Image:
+    """Read the header; nothing is decoded. Raises BadImage, also for more than `most_pixels`."""
     if not data:
         raise BadImage("the file is empty")
     try:
@@ -120,7 +115,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
-    """Decode an image of `_open`, as RGB.  draft: pixels a side that a JPEG may be reduced to; 0 = full size.
+    """Decode an image of `open_image`, as RGB.  draft: pixels a side that a JPEG may be reduced to; 0 = full size.
 
     Raises BadImage.
     """

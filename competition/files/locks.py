@@ -1,31 +1,17 @@
 """Locks between processes. A refused process is told who holds the lock; the lock of a dead process is free."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError
-from competition.files.manifest import display_path, read_record
+from competition.files.manifest import display_path
 
 HOLDER = ".holder.lock"  # ends the name of the file that names the holder: as of a lock, it is part of no result
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that holds a lock."""
-
-    pid: int
-    host: str
-    what: str  # what it does
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} ({self.what})"
 
 
 class InUse(UserError):
@@ -33,8 +19,8 @@ class InUse(UserError):
 
 
 @contextmanager
-def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | None]:
-    """Hold the lock `path`; yield the holder that died with it, None if the last one released it.
+def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[str]:
+    """Hold the lock `path`; yield the holder that died with it, "" if the last one released it.
 
     The folder of the lock is made if it is missing.  what: what this process does.  Raises InUse, which names the process that
     holds the lock, if one holds it for so many seconds.
@@ -52,7 +38,7 @@ def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | 
         dead = last_holder(path)
         # A disk that is full must not prevent the work: it may be the work that frees it.
         with suppress(OSError):
-            beside.write_text(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), what))), encoding="utf-8")
+            beside.write_text(f"process {os.getpid()} on {socket.gethostname()} ({what})", encoding="utf-8")
         try:
             yield dead
         finally:
@@ -60,6 +46,9 @@ def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | 
                 beside.unlink(missing_ok=True)
 
 
-def last_holder(path: Path) -> Holder | None:
-    """The process that holds the lock `path` or died while it held it; None if it was released, or if that is unknown."""
-    return read_record(path.with_name(f"{path.stem}{HOLDER}"), Holder)
+def last_holder(path: Path) -> str:
+    """The process that holds the lock `path` or died while it held it; "" if it was released, or if that is unknown."""
+    try:
+        return path.with_name(f"{path.stem}{HOLDER}").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""

@@ -153,13 +153,7 @@ def write_manifest(
     """Mark a result as complete. Must be called last: all of `files` must be on disk."""
     folder = f"{path.parent.as_posix()}/"  # cut as text: Path.relative_to takes as long as the digest of a small file
     digests = {file.as_posix().removeprefix(folder): sha256(file) for file in files}
-    manifest = Manifest(
-        digest_of(depends),
-        to_plain(depends),
-        digests,
-        to_plain(result),
-        dict(made_with),
-    )
+    manifest = Manifest(digest_of(depends), to_plain(depends), digests, to_plain(result), dict(made_with))
     write_json(path, manifest)
     return manifest
 

@@ -51,20 +51,17 @@ class ImageDraws:
     colours: np.ndarray | None  # (B, 3) float64: added grey levels, factors of contrast and saturation
     erased: np.ndarray | None  # (B, 4) int, a box in the result, in the order of `boxes`; empty = not erased
 
-    def generator(self, n: int, stream: int) -> np.random.Generator:
-        """The generator of image number n for one more purpose."""
-        return draws.generator(self.key, *self.rows[n], stream)
-
 
 def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int, options: Augmentation) -> ImageDraws:
     """Draw for B images.  rows: (row, occurrence) of each.  side, size: of an image in pixels, before and after resizing."""
     # Each option has its own columns, so that changing one leaves the draws of the others alone.
-    numbers = draws.uniforms(key, rows, draws.IMAGE, 14)
+    numbers = np.stack([draws.generator(key, *row, draws.IMAGE).random(14) for row in rows])  # uniform in [0, 1)
     signed = 2 * numbers - 1  # uniform in [-1, 1)
     flips = (signed[:, :2] > 0) & [options.flip != "none", options.flip == "both"]
     boxes = maps = colours = erased = None
     if options.crop < 1:
-        boxes = crop_boxes(draws.uniforms(key, rows, draws.CROP, 4 * CROP_TRIES), side, options.crop)
+        tries = np.stack([draws.generator(key, *row, draws.CROP).random(4 * CROP_TRIES) for row in rows])
+        boxes = crop_boxes(tries, side, options.crop)
     if options.shift or options.zoom or options.rotate:
         # Maps of output to input pixels that zoom, rotate, flip and shift; without a shift the centre is fixed.
         angle, scale = np.deg2rad(signed[:, 2] * options.rotate), 1 + signed[:, 3] * options.zoom

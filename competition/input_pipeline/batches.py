@@ -16,12 +16,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from competition.input_pipeline.augment import Augmentation, augment, draw
 from competition.input_pipeline.batch_threads import BatchLoader, Buffers, Loading, cores, thread_pool
 from competition.input_pipeline.decoded_rows import Pixels, check_rows, image_reader
-from competition.input_pipeline.draws import epoch_key, occurrences
+from competition.input_pipeline.draws import epoch_key, generator
 from competition.input_pipeline.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images
 from competition.input_pipeline.named_augmentations import on_host, pipeline_of
 
@@ -160,7 +161,9 @@ class TrainingBatches:
         def rows_of_epoch(epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             """(key of an epoch, its order of rows, how often each was drawn before)."""
             order = epoch_order(plan, self._batch, epoch)
-            return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+            rows = pd.Series(order.ravel())
+            drawn_before = rows.groupby(rows, sort=False).cumcount().to_numpy().reshape(order.shape)
+            return epoch_key(plan.seed, plan.fold, epoch), order, drawn_before
 
         per_epoch = steps_per_epoch(len(plan.rows), self._batch)
 
@@ -193,7 +196,7 @@ class TrainingBatches:
                 source = as_read
                 self._read_image(drawn_rows[n][0], source)
                 for augment_by_name in self._augmentations:
-                    source = augment_by_name(source, partial(drawn.generator, n))
+                    source = augment_by_name(source, partial(generator, key, *drawn_rows[n]))
                 augment(source, on_this_host, n, images[n])
 
         list(self._pool.map(make_images, self._parts))  # waits for them

@@ -4,10 +4,7 @@ Streams are those of NumPy's Philox, a counter-based generator: nothing is carri
 numbers depend neither on the batch size nor on the thread or the host that makes the image.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
-import pandas as pd
 
 IMAGE, CROP, MIX, BATCH, PIPELINE = 0, 1, 3, 4, 5  # streams of one image; BATCH: of one step
 PLUGINS = 16  # stream of the first augmentation by name
@@ -22,14 +19,3 @@ def generator(key: np.ndarray, row: int, occurrence: int, stream: int) -> np.ran
     """The generator of one image for one purpose.  occurrence: how often the row was drawn before in this epoch."""
     counter = np.array([0, stream, row, occurrence], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
-def uniforms(key: np.ndarray, rows: Iterable[tuple[int, int]], stream: int, count: int) -> np.ndarray:
-    """(B, count) float64 in [0, 1).  rows: (row, occurrence) of each image."""
-    return np.stack([generator(key, row, occurrence, stream).random(count) for row, occurrence in rows])
-
-
-def occurrences(order: np.ndarray) -> np.ndarray:
-    """For each entry of `order`, any shape, how often the same value appears before it. Zeros if no value is repeated."""
-    values = pd.Series(order.ravel())
-    return values.groupby(values, sort=False).cumcount().to_numpy().reshape(order.shape)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from competition.config.params import Train
 from competition.input_pipeline import draws
 from competition.input_pipeline.augment import Augmentation, ImageDraws, boxes_around
 
@@ -24,7 +25,7 @@ def draw_mix(drawn: ImageDraws, step: int, size: int, options: Augmentation) -> 
     both = options.mixup and options.cutmix
     is_mixup = draws.generator(drawn.key, step, 0, draws.BATCH).random() < 0.5 if both else bool(options.mixup)
     alpha = options.mixup if is_mixup else options.cutmix
-    generators = [drawn.generator(n, draws.MIX) for n in range(len(drawn.rows))]
+    generators = [draws.generator(drawn.key, *row, draws.MIX) for row in drawn.rows]
     numbers = np.array([(rng.beta(alpha, alpha), *rng.random(2)) for rng in generators])
     if is_mixup:
         return Mix(numbers[:, 0], None)
@@ -62,7 +63,7 @@ def mix_images(images: np.ndarray, targets: np.ndarray, mix: Mix, own: np.ndarra
 COLOUR, ERASED, OWN_SHARE, CUT, COUNT = slice(0, 3), slice(3, 7), 7, slice(8, 12), 12
 
 
-def has_device_part(options: Augmentation) -> bool:
+def has_device_part(options: Augmentation | Train) -> bool:
     """Whether there is anything that could run on the device."""
     colour = options.brightness or options.contrast or options.saturation
     return bool(colour or options.erase or options.mixup or options.cutmix)

@@ -93,14 +93,9 @@ def compile_program(program: "bytes | Lowered", topology: Topology) -> tuple[int
     except Exception as error:  # jaxlib raises several types of errors; only the message distinguishes them
         raise CannotCompile(str(error)) from None
     cost = cost[0] if isinstance(cost, list) else cost
-    parts = (
-        memory.argument_size_in_bytes,
-        memory.output_size_in_bytes,
-        -memory.alias_size_in_bytes,
-        memory.temp_size_in_bytes,
-        memory.generated_code_size_in_bytes,
-    )
-    return int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0))
+    parts = ("argument", "output", "temp", "generated_code")
+    size = sum(getattr(memory, f"{part}_size_in_bytes") for part in parts) - memory.alias_size_in_bytes
+    return int(size), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0))
 
 
 def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExecutable":

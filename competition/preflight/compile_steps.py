@@ -16,13 +16,12 @@ from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.files.child_process import ChildEnded, ChildStalled, run_child
-from competition.preflight.lowering import one_line
+from competition.preflight.lowering import LONGEST_MESSAGE
 from competition.preflight.pairs import ROOT, JaxPair
 from competition.preflight.results import (
     PreflightRequest,
     PreflightResult,
     cached_results,
-    result_from_json,
     store_result,
 )
 from competition.preflight.topology import QUIET
@@ -61,18 +60,15 @@ def run_preflight(
         require_compiler(request.mode, request.backend, request.pair)
         for step, raw in results_of_child(request, missing, report, timeout).items():
             batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
-            facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
-            result = result_from_json({**facts, "operations": (), **raw})
+            facts = {**raw, "operations": tuple(raw.get("operations", ()))}
+            result = PreflightResult(step, batch, limit=request.topology.memory, mode=request.mode, **facts)
             # A lower bound: the roofline model (Williams et al. 2009) with published peak rates, which are never reached.
             roofline = max(result.flops / request.topology.flops, result.moved / request.topology.bandwidth)
             results[step] = result = replace(result, roofline=roofline)
             if result.verdict != "crashed":
                 store_result(request, result, cache)
-    uncertain = [
-        step
-        for step in steps
-        if results[step].verdict == "too_big" or results[step].memory > SAFE_SHARE * results[step].limit
-    ]
+    most = SAFE_SHARE * request.topology.memory
+    uncertain = [step for step in steps if results[step].verdict == "too_big" or results[step].memory > most]
     if request.mode == "quick" and uncertain:
         results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, timeout, again)
     return {step: results[step] for step in steps}
@@ -103,13 +99,14 @@ def results_of_child(
                 elif event["event"] == "step":
                     results[event["step"]] = event["result"]
                 elif event["event"] == "error":
-                    message = one_line(event["message"])
+                    message = " ".join(event["message"].split())[:LONGEST_MESSAGE]
     except ChildStalled as error:
         message = f"{error}; LIMIT= allows more"
     except ChildEnded as error:
         message = f"the compiler's process ended: {(str(error).strip().splitlines() or ['no output'])[-1]}"
         if request.mode != "ops":  # libtpu was loaded
             remedy = f"delete {own} and run `make preflight PAIR={request.pair.name}`" if own else f"`{INSTALL}`"
-            message = f"{one_line(message)}; jax and libtpu may be incompatible: {remedy} installs the pinned versions"
+            message = " ".join(message.split())[:LONGEST_MESSAGE]
+            message += f"; jax and libtpu may be incompatible: {remedy} installs the pinned versions"
     crashed = {"verdict": "crashed", "message": message}
     return {step: results.get(step, crashed) for step in steps}

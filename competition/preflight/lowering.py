@@ -5,8 +5,9 @@ no operation on one device. JAX yields the program of all devices, with the all-
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.errors import UserError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from jax.stages import Lowered
 
 Spec = tuple[tuple[int, ...], str]  # shape, dtype
+LONGEST_MESSAGE = 400  # characters of a compiler's message that are shown
 
 
 class CannotCompile(Exception):
@@ -28,7 +30,7 @@ class CannotCompile(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.result: dict[str, object] = {"message": one_line(message)}
+        self.result: dict[str, object] = {"message": " ".join(message.split())[:LONGEST_MESSAGE]}
         needed = re.search(r"([\d.]+)([KMG])\)? exceeds available HBM \([\d.]+[KMG]\)", message) or re.search(
             r"Used ([\d.]+)([KMG]) of [\d.]+[KMG] hbm", message
         )
@@ -36,12 +38,11 @@ class CannotCompile(Exception):
             memory = int(float(needed[1]) * {"K": 2**10, "M": 2**20, "G": GIB}[needed[2]]) if needed else 0
             self.result |= {"verdict": "too_big", "memory": memory}
             return
-        operations = re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
-        if not operations:
-            pairs = re.findall(r"failed to legalize operation '([\w.]+)'|unregistered operation '([\w.]+)'", message)
-            operations = [first or second for first, second in pairs]
-        if not operations:
-            operations = re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
+        operations = (
+            re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
+            or re.findall(r"(?:failed to legalize|unregistered) operation '([\w.]+)'", message)
+            or re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
+        )
         self.result |= {"verdict": "unsupported", "operations": list(dict.fromkeys(operations))}
 
 
@@ -91,13 +92,11 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
     specs = _specs(member, shapes, shapes.replicas, engine._layout.groups)
 
-    def part(function: Callable[..., object], spec: str, times: int = 1, view: str = "") -> Part:
-        return Part(lambda: lowered(function, specs[spec]), times, view)
-
-    network = part(engine.distributed_probabilities, "predict", len(shapes.views))
-    views = zip(shapes.views, get_views(shapes.views), strict=True)
-    view_parts = [part(apply_views([view]), "view", 1, name) for name, view in views]
-    return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
+    train = Part(partial(lowered, engine._replica_step, specs["train"]))
+    network = Part(partial(lowered, engine.distributed_probabilities, specs["predict"]), len(shapes.views))
+    named_views = zip(shapes.views, get_views(shapes.views), strict=True)
+    views = [Part(partial(lowered, apply_views([view]), specs["view"]), view=name) for name, view in named_views]
+    return {"train": [train], "predict": [network, *views]}
 
 
 def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
@@ -107,7 +106,6 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
-    from competition.training.network_trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
@@ -117,9 +115,6 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     def spec(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         along_batch = shape[0] in (shapes.batch, shapes.predict_batch)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=by_batch if along_batch else replicated)
-
-    def on_devices(arrays: Mapping[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
-        return {n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated) for n, x in arrays.items()}
 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._layout.groups).items()}
@@ -142,11 +137,14 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     *batch, row = specs["train"]
     # A TPU augments in the step; see device_augmentation.augments_on_device.
-    if has_device_part(augmentation_of(member.train)):
+    if has_device_part(member.train):
         batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
-    state = on_devices(engine._state)
+    state, prediction_state = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=replicated),
+        (engine._state, engine.prediction_state()),
+    )
     train = part(engine._step, [state, tuple(batch), row], donate_argnums=0, out_shardings=(replicated, replicated))
-    prediction = [on_devices(engine.prediction_state()), *specs["predict"]]
+    prediction = [prediction_state, *specs["predict"]]
     network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
     views = [
         part(apply_views([view]), specs["view"], 1, name, out_shardings=by_batch)
@@ -196,8 +194,3 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
         raise CannotCompile(str(error)) from None
     return bytes(program)
-
-
-def one_line(message: str, limit: int = 400) -> str:
-    """Replace all white space by single blanks and cut after `limit` characters."""
-    return " ".join(message.split())[:limit]

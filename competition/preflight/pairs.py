@@ -19,10 +19,6 @@ class JaxPair:
     requirements: str  # file with the pinned versions of that environment
 
     @property
-    def title(self) -> str:
-        return f"jax {self.jax} with libtpu {self.libtpu}"
-
-    @property
     def versions(self) -> dict[str, str]:
         """Package -> version, "" where it is not installed."""
         if not self.environment:
@@ -33,11 +29,6 @@ class JaxPair:
 
 
 # "newest": the extra preflight of pyproject.toml.  "kaggle": the libtpu that Kaggle's TPU image forces, and the jax it fits.
-PAIRS = {
-    pair.name: pair
-    for pair in (
-        JaxPair("newest", "0.10.2", "0.0.42.1", "", "pyproject.toml"),
-        JaxPair("kaggle", "0.7.2", "0.0.17", ".venv/preflight-kaggle", "requirements-kaggle-tpu.txt"),
-    )
-}
-NEWEST, KAGGLE = PAIRS["newest"], PAIRS["kaggle"]
+NEWEST = JaxPair("newest", "0.10.2", "0.0.42.1", "", "pyproject.toml")
+KAGGLE = JaxPair("kaggle", "0.7.2", "0.0.17", ".venv/preflight-kaggle", "requirements-kaggle-tpu.txt")
+PAIRS = {pair.name: pair for pair in (NEWEST, KAGGLE)}

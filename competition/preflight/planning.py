@@ -9,6 +9,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
+from competition.config.search_space import is_tuned
 from competition.prepare.adapters import flowers, plants
 from competition.training.device import round_up_batch
 
@@ -70,17 +71,10 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     predicted = (sizes.train + folds * sizes.test) * len(params.views_of(member))
     trainings = float(member.seeds * folds)
-    is_tuned = (
-        bool(tune.folds)
-        and not member.teacher
-        and not member.tuned_folds
-        and (not tune.members or name in tune.members)
-    )
-    trials = tune.trials if is_tuned else 0
-    if trials:
+    if is_tuned(member, name, tune):
         share = (len(tune.folds) - 1) / (folds - 1)  # trials use the rows of these folds only
-        full = trials * max(len(tune.folds) - 1, 1) * share
-        pruned = full * max(trials - UNPRUNED_TRIALS, 0) / trials * (1 - EXPECTED_SHARE[tune.pruner])
+        full = tune.trials * max(len(tune.folds) - 1, 1) * share
+        pruned = full * max(tune.trials - UNPRUNED_TRIALS, 0) / tune.trials * (1 - EXPECTED_SHARE[tune.pruner])
         # Compared are the best trial and the member's own values, on the last fold.
         trainings += full - pruned + 2 * tune.confirm_seeds * share
     return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted)
@@ -104,10 +98,6 @@ class Cost:
     train: float
     predict: float
 
-    @property
-    def seconds(self) -> float:
-        return self.train + self.predict
-
 
 def training_seconds(load: Load, speed: Speed) -> float:
     """Seconds of one training to the end, without compiling."""
@@ -126,11 +116,9 @@ def cost_on_machines(load: Load, speed: Speed, slots: int, slowdown: float) -> C
     slots: of these processes that run at once.  slowdown: seconds of a fold model there per second of `speed`.
     """
     fold_models = max(round(load.runs), 1)
-    predicted = load.predicted / fold_models * speed.predicted
-    train, predict = (
-        time_on_machines([seconds] * fold_models, slots, START_SECONDS + ready, slowdown)
-        for seconds, ready in ((training_seconds(load, speed), speed.ready), (predicted, speed.ready_to_predict))
-    )
+    trained, predicted = training_seconds(load, speed), load.predicted / fold_models * speed.predicted
+    train = time_on_machines([trained] * fold_models, slots, START_SECONDS + speed.ready, slowdown)
+    predict = time_on_machines([predicted] * fold_models, slots, START_SECONDS + speed.ready_to_predict, slowdown)
     return Cost(train, predict)
 
 
@@ -145,11 +133,6 @@ def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float,
     return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(views)), 0.0)
 
 
-def seconds_per_image(predict: Mapping[str, float], views: int) -> float:
-    """Of a preflight's prediction step, of one image under one view at the peak of the TPU."""
-    return predict["roofline"] / predict["batch"] / views
-
-
 def speed_by_preflight(
     train: Mapping[str, float], predict: Mapping[str, float], views: int, utilisation: float
 ) -> Speed:
@@ -157,7 +140,7 @@ def speed_by_preflight(
 
     Scoring the identity view is counted as one view's share of the prediction step.
     """
-    each = seconds_per_image(predict, views) / utilisation
+    each = predict["roofline"] / predict["batch"] / views / utilisation
     ready, ready_to_predict = (a["lower_seconds"] + a["compile_seconds"] for a in (train, predict))
     return Speed(ready, train["roofline"] / utilisation, each, each, ready_to_predict)
 

@@ -1,17 +1,17 @@
 """What preflight is asked about a member and what it answers: requests, cached results, the cells of the table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.plugins import plugin_digests_by_kind
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256, write_json
+from competition.input_pipeline.mixup import has_device_part
 from competition.preflight.lowering import Shapes
 from competition.preflight.pairs import NEWEST, JaxPair
 from competition.preflight.topology import GIB, Topology
@@ -81,11 +81,6 @@ class PreflightRequest:
     pair: JaxPair = NEWEST
 
 
-def result_from_json(raw: Mapping[str, Any]) -> PreflightResult:
-    """Build a result from its JSON. Raises TypeError or KeyError for any other content."""
-    return PreflightResult(**{**raw, "operations": tuple(raw["operations"])})
-
-
 def compiled_in(request: PreflightRequest) -> dict[str, object]:
     """Return everything a result depends on. Seed, epochs, rates and augmentation are not compiled in."""
     member, train = request.member, request.member.train
@@ -98,13 +93,12 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     views = (part for view in request.shapes.views for part in view.split("+"))
     own_code = plugin_digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
-    in_step = (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
         "own": [*network_file, own_code],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
-        "augmented_in_step": any(in_step),
+        "augmented_in_step": has_device_part(train),
         "shapes": request.shapes,
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,
@@ -120,7 +114,8 @@ def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path)
     for step in steps:
         file = cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
-            results[step] = result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
+            stored = json.loads(file.read_text(encoding="utf-8"))["answer"]
+            results[step] = PreflightResult(**{**stored, "operations": tuple(stored["operations"])})
     return results
 
 

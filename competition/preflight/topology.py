@@ -98,7 +98,6 @@ def devices_of(topology: Topology) -> "list[Device]":
     os.environ.update(QUIET)
     from jax.experimental import topologies
 
-    options: dict[str, object] = {"chips_per_host_bounds": list(topology.bounds)}
-    if topology.chip_config:
-        options["chip_config_name"] = topology.chip_config
+    config = {"chip_config_name": topology.chip_config} if topology.chip_config else {}
+    options = {"chips_per_host_bounds": list(topology.bounds), **config}
     return list(topologies.get_topology_desc(topology.libtpu, platform="tpu", **options).devices)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from mimetypes import guess_type
 from pathlib import Path
@@ -66,20 +66,16 @@ def create_app(
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
 
 
+@dataclass(eq=False)
 class _Server:
     """The routes. Errors are {"error": "..."} with a status of 400 and above."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        limits: Limits,
-        training_images: Callable[[], TrainingImages | None],
-        announce: Callable[[], None],
-    ) -> None:
-        self._engine, self._limits, self._announce = engine, limits, announce
-        self._find_training_images = training_images
-        self._batcher: Batcher  # from the start of the server on
-        self._training_images: TrainingImages | None = None
+    _engine: Engine
+    _limits: Limits
+    _find_training_images: Callable[[], TrainingImages | None]
+    _announce: Callable[[], None]
+    _batcher: Batcher = field(init=False)  # from the start of the server on
+    _training_images: TrainingImages | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:

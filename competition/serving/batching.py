@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from competition.files.image_codec import BadImage, require_at_most
+from competition.files.image_codec import BadImage
 from competition.serving.engines import Engine
 from competition.serving.requests import Limits
 
@@ -47,7 +47,8 @@ class Batcher:
         self.waiting += len(images)
         loop = asyncio.get_running_loop()
         try:
-            decoding = [loop.run_in_executor(self._decoders, self._prepare, data) for data in images]
+            prepare, most_pixels = self.engine.prepare, self._limits.image_pixels
+            decoding = [loop.run_in_executor(self._decoders, prepare, data, most_pixels) for data in images]
             results = await asyncio.gather(*decoding, return_exceptions=True)
             for number, result in enumerate(results):
                 if isinstance(result, BadImage):
@@ -67,10 +68,6 @@ class Batcher:
         while self.waiting:
             await asyncio.sleep(IDLE_PAUSE)
         return await asyncio.get_running_loop().run_in_executor(self._runner, work)
-
-    def _prepare(self, data: bytes) -> object:
-        require_at_most(data, self._limits.image_pixels)
-        return self.engine.prepare(data)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

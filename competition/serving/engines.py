@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError, needed_for
-from competition.files.image_codec import decode
+from competition.files.image_codec import LARGEST, decode, open_image
 from competition.serving.bundle import FILES, Bundle
 
 FORMAT_TOLERANCE = 1e-3  # largest difference of a probability between formats; 1e-5 is usual
@@ -29,10 +29,19 @@ class Engine:
             )
         self.name, self.bundle = name, bundle
         path = str(folder / FILES[name])
-        self._session = _onnx_session(path) if name == "onnx" else _saved_model_session(path)
+        if name == "onnx":
+            with needed_for("the onnx engine", "serve"):
+                import onnxruntime
+            self._session: Session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
+        else:
+            self._session = _saved_model_session(path)
 
-    def prepare(self, data: bytes) -> list[np.ndarray]:
-        """One (S, S, 3) uint8 array of an encoded image per size of the model. Raises BadImage."""
+    def prepare(self, data: bytes, most_pixels: int = LARGEST) -> list[np.ndarray]:
+        """One (S, S, 3) uint8 array of an encoded image per size of the model.
+
+        Raises BadImage, before its pixels are decoded if its header states more than `most_pixels`.
+        """
+        open_image(data, most_pixels)
         return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
 
     def run(self, prepared: Sequence[Any]) -> Result:
@@ -49,14 +58,6 @@ class Engine:
         inputs = {f"images_{size}": np.zeros(shape, np.uint8) for size, shape in shapes.items()}
         (features,) = self._session(["features"], {**inputs, f"images_{pixels.shape[1]}": pixels})
         return features
-
-
-def _onnx_session(path: str) -> Session:
-    """ONNX Runtime on the CPU."""
-    with needed_for("the onnx engine", "serve"):
-        import onnxruntime
-    session: Session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
-    return session
 
 
 def _saved_model_session(path: str) -> Session:

@@ -24,7 +24,7 @@ from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
 from competition.workspace.studies import network_dependencies
 
-Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64
+Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64, features (B, F) float32
 
 
 def in_float32(member: Member) -> Member:
@@ -72,21 +72,21 @@ class ExportedChain(tf.Module):
             if digest not in self.frozen_networks:
                 self.frozen_networks[digest] = feature_network(in_float32(member))
             self.models[name] = [HeadLayer(each, "single") for each in arrays]
-        name = selection.features_member
+        # The features of an image are those of the first fold model of the member of the largest weight.
+        name = max(selection.members, key=lambda name: selection.chain.blend.weights[name])
         if name in self._network_of:
             self._feature_network = self.frozen_networks[self._network_of[name]]
         else:
             model = self.models[name][0]
             self._feature_network = keras.Model(model.inputs, model.get_layer("logits").input)
         # Side of the images -> the input that takes them.
-        self.inputs = {
-            size: tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}") for size in selection.sizes
-        }
-        self._features_input = self.inputs[selection.members[name].image_size]
+        sizes = sorted(set(self._member_sizes.values()))
+        self.inputs = {size: tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}") for size in sizes}
+        self.features_size = self._member_sizes[name]
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Those of the SavedModel: serving_default (images_S for each size S -> `predict`), and features (one of them)."""
-        of_features, pixels = self._features_input, {spec.name: spec for spec in self.inputs.values()}
+        of_features, pixels = self.inputs[self.features_size], {spec.name: spec for spec in self.inputs.values()}
         serving_default = tf.function(lambda **images: self.predict([images[name] for name in pixels]), autograph=False)
         features = tf.function(lambda **images: {"features": self._features(images[of_features.name])}, autograph=False)
         return {
@@ -94,24 +94,22 @@ class ExportedChain(tf.Module):
             "features": features.get_concrete_function(**{of_features.name: of_features}),
         }
 
-    def predict_with_features(self, *images: tf.Tensor) -> Outputs:
-        """Both signatures in one function.  images: as of `predict`."""
-        features = self._features(images[[*self.inputs.values()].index(self._features_input)])
-        return {**self.predict(images), "features": tf.identity(features, "features")}
-
     def _features(self, images: tf.Tensor) -> tf.Tensor:
         """(B, F) float32 of unit length: what the last layer of one fold model reads."""
         return tf.math.l2_normalize(self._feature_network(tf.cast(images, tf.float32), training=False), 1)
 
-    def predict(self, images: Sequence[tf.Tensor]) -> Outputs:
-        """images: (B, S, S, 3) uint8 for each S of the selection's sizes."""
+    def predict(self, images: Sequence[tf.Tensor], with_features: bool = False) -> Outputs:
+        """images: (B, S, S, 3) uint8 for each S of `inputs`.  with_features: whether the outputs of both signatures are returned."""
         pixels = dict(zip(self.inputs, images, strict=True))
         features: dict[tuple[str, str], tf.Tensor] = {}
         members = {name: self._member_probs(name, pixels[size], features) for name, size in self._member_sizes.items()}
         used = [name for name, weight in self._chain.blend.weights.items() if weight]
         blend, parts = self._chain.blend, [members[name] for name in used]
         probs = weighted_mean(parts, [blend.weights[name] for name in used], blend.mixing)
-        return {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
+        outputs = {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
+        if with_features:
+            outputs["features"] = tf.identity(self._features(pixels[self.features_size]), "features")
+        return outputs
 
     def _member_probs(self, name: str, images: tf.Tensor, features: dict[tuple[str, str], tf.Tensor]) -> tf.Tensor:
         """(B, C) float32 of one member: its views.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from competition.config.errors import UserError, first_few
 from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
-from competition.files.image_codec import BadImage, decode, encode_png, normalized
+from competition.files.image_codec import BadImage, decode, encode, normalized
 from competition.prepare.adapters.image_files import image_paths
 from competition.serving.served_models import select
 from competition.workspace.features_and_soft_labels import networks_of
@@ -79,7 +79,7 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
                         f"an array of shape {pixels.shape} and type {pixels.dtype} was found; expected uint8 pixels from 0 "
                         "to 255 of shape (H, W), (H, W, 3) or (H, W, 4)"
                     )
-                encoded = encode_png(pixels)
+                encoded = encode(pixels, "png", compress_level=1)
             encoded = normalized(encoded)
             decode(encoded, 32, "squash")  # a truncated file may have a valid header
         except (BadImage, OSError) as error:
@@ -90,14 +90,15 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
     return EncodedImages(tuple(names), tuple(data)), problems
 
 
+@dataclass(eq=False, repr=False)  # an estimator prints it, and parameters may hold addresses with passwords
 class NewImagePredictor:
     """Predicts new images by the fold models of a workspace. Networks are compiled once and kept for the next call."""
 
-    def __init__(self, workspace: Workspace, open_device: "Callable[[], Device]") -> None:
-        """open_device: called before the first network is built."""
-        self.workspace, self._open_device = workspace, open_device
-        self._trainers: dict[str, Trainer] = {}  # by the digest of the member
-        self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
+    workspace: Workspace
+    open_device: "Callable[[], Device]"  # called before the first network is built
+    _trainers: "dict[str, Trainer]" = field(default_factory=dict)  # by the digest of the member
+    # Of frozen-feature members, by the digest of the network.
+    _features: "dict[str, LiveFeatures]" = field(default_factory=dict)
 
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
         """(N, C) probabilities or (N, 1) values, and (N,) int labels by the decision rule, of several labels (N, C) bool.
@@ -135,7 +136,7 @@ class NewImagePredictor:
         """The compiled network of a member."""
         key = digest_of(member)
         if key not in self._trainers:
-            device = self._open_device()  # before anything that imports Keras
+            device = self.open_device()  # before anything that imports Keras
             from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer

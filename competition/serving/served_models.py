@@ -35,16 +35,6 @@ class Selection:
         """Of the chain and its fold models."""
         return digest_of([self.chain, self.digests])
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sides of the images that the members take, pixels, ascending."""
-        return tuple(sorted({member.image_size for member in self.members.values()}))
-
-    @property
-    def features_member(self) -> str:
-        """The member of the largest weight, whose first fold model gives the features of an image."""
-        return max(self.members, key=lambda name: self.chain.blend.weights[name])
-
 
 def select(workspace: Workspace, member: str) -> Selection:
     """Select the blend (member ""), or `member` alone.

@@ -34,7 +34,7 @@ def write_formats(chain: ExportedChain, selection: Selection, folder: Path, form
             raise UserError(
                 f"the weights take {total / 1e9:.1f} GB, onnx holds at most 2: export FORMAT=saved_model, or one member"
             )
-        function = tf.function(chain.predict_with_features, autograph=False)
+        function = tf.function(lambda *images: chain.predict(images, with_features=True), autograph=False)
         with atomic_write(folder / FILES["onnx"]) as temporary:
             temporary.write_bytes(onnx_model(function, [*chain.inputs.values()]))
 

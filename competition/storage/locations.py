@@ -68,11 +68,9 @@ def choose_location(
         )
     if exists(local):
         return DataLocation(local, "the local folder, where `make download` put it", kind)
-    remedy = (
-        f"attach the competition {slug} to the notebook (Add Input)"
-        if kind == "kaggle"
-        else "run `make download` first"
-    )
+    remedy = "run `make download` first"
+    if kind == "kaggle":
+        remedy = f"attach the competition {slug} to the notebook (Add Input)"
     raise UserError(f"there is no data in {local}: {remedy}.")
 
 

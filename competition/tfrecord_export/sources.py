@@ -35,7 +35,11 @@ def read_source(source: str, settings: Settings) -> Source:
         layout = folder.read_layout(raw, settings)
 
     def image_of(row_id: str, label: int) -> SourceImage:
-        return SourceImage(row_id, label, layout.path_of[row_id], _stamp(source, layout.path_of[row_id]))
+        path, stamp = layout.path_of[row_id], ""
+        if not files.is_remote(source):
+            status = (Path(source) / path).stat()
+            stamp = f"{status.st_size}@{status.st_mtime_ns}"
+        return SourceImage(row_id, label, path, stamp)
 
     rows = {
         "train": list(map(image_of, layout.ids, layout.labels)),
@@ -60,10 +64,3 @@ def _local_names(source: str, paths: Sequence[str]) -> Iterator[Path]:
                 local.parent.mkdir(parents=True, exist_ok=True)
                 local.write_bytes(files.read_bytes(f"{source}/{path}") if local.suffix in TABLES else b"")
         yield Path(temporary)
-
-
-def _stamp(source: str, path: str) -> str:
-    if files.is_remote(source):
-        return ""
-    status = (Path(source) / path).stat()
-    return f"{status.st_size}@{status.st_mtime_ns}"

@@ -59,9 +59,10 @@ class Checkpoints:
         facts = {"made_from": self.made_from, "sha256": sha256(path), "step": step, **facts}
         write_json(path.with_suffix(".json"), facts)
         fault_point("checkpoint.before_cleanup", path)
-        made_from = {file: (read_record(file, dict[str, Any]) or {}).get("made_from") for file in self._files()}
+        files = sorted(self.folder.glob("step-*.json"), reverse=True)  # the newest first
+        made_from = {file: (read_record(file, dict[str, Any]) or {}).get("made_from") for file in files}
         own = [file for file, of in made_from.items() if file.stem <= path.stem and of == self.made_from]
-        for obsolete in set(self._files()) - set(own[:KEPT]):
+        for obsolete in set(files) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)
             obsolete.with_suffix(".npz").unlink(missing_ok=True)
 
@@ -70,7 +71,7 @@ class Checkpoints:
 
         at_most: number of steps; skip checkpoints of more, because another host does not have them.
         """
-        for path in self._files():
+        for path in sorted(self.folder.glob("step-*.json"), reverse=True):
             with suppress(OSError, ValueError, KeyError, TypeError, BadZipFile):  # of a damaged one
                 facts, arrays_path = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".npz")
                 is_wanted = facts["made_from"] == self.made_from and (at_most is None or facts["step"] <= at_most)
@@ -84,7 +85,3 @@ class Checkpoints:
             file.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-    def _files(self) -> list[Path]:
-        """The JSON files, newest first."""
-        return sorted(self.folder.glob("step-*.json"), reverse=True)

@@ -100,16 +100,16 @@ class TensorFlowEngine(Engine):
         return float(self._compiled_loop(batches)) / len(rates)
 
     def probabilities(self, batches: Iterator[np.ndarray], count: int, views: Sequence[View]) -> np.ndarray:
-        replicas = self._replicas
-
-        def share(context: tf.distribute.ReplicaContext, images: np.ndarray) -> tf.Tensor:
-            first = context.replica_id_in_sync_group * (len(images) // replicas)
-            return tf.constant(images[first:][: len(images) // replicas])
-
         def dispatch(images: np.ndarray) -> tf.Tensor:
             """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
-            distribute, probs = self._strategy.experimental_distribute_values_from_function, list[tf.Tensor]()
-            distributed = tf.constant(images) if replicas == 1 else distribute(partial(share, images=images))
+            probs = list[tf.Tensor]()
+            if self._replicas == 1:
+                distributed = tf.constant(images)
+            else:
+                shares = np.split(images, self._replicas)
+                distributed = self._strategy.experimental_distribute_values_from_function(
+                    lambda context: tf.constant(shares[context.replica_id_in_sync_group])
+                )
             # The images of a group are freed before those of the next are made.
             for group in view_groups(tuple(views), images):
                 probs += map(self.network, self._view_program(group)(args=(distributed,)))

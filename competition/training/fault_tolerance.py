@@ -13,10 +13,8 @@ from competition.config.errors import UserError, counted
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
 # What the types or messages of errors say when the device or the connection to it is lost, or its memory is exhausted.
-DEVICE_LOSS = (
-    *("UnavailableError", "UNAVAILABLE", "Socket closed"),
-    *("failed to connect to all addresses", "Connection reset by peer"),
-)
+LOST_CONNECTION = ("Socket closed", "failed to connect to all addresses", "Connection reset by peer")
+DEVICE_LOSS = ("UnavailableError", "UNAVAILABLE", *LOST_CONNECTION)
 OUT_OF_MEMORY = ("ResourceExhaustedError", "RESOURCE_EXHAUSTED", "OOM when allocating", "Out of memory")
 
 

@@ -44,9 +44,8 @@ def feature_network(member: Member) -> keras.Model:
             parts.append(keras.ops.mean(output[:, 1:], axis=1))
         elif len(output.shape) == 4:
             inner = [layer.output for layer in backbone.layers if not isinstance(layer, keras.layers.InputLayer)]
-            images = [
-                each for each in inner if len(each.shape) == 4 and each.shape[-1] > 3
-            ]  # not the pixels themselves
+            # Not the pixels themselves.
+            images = [each for each in inner if len(each.shape) == 4 and each.shape[-1] > 3]
             stages = [each for each in images if each.shape[1] > backbone.output.shape[1]]
             if stages:
                 both = keras.Model(backbone.inputs, [backbone.output, stages[-1]])(steps[position - 1].output)

@@ -95,11 +95,9 @@ class HeadTrainer(Trainer):
     def weights(self) -> State:
         return self._arrays
 
-    def load_weights(self, weights: State) -> None:
-        self._arrays = weights
-
-    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+    def _predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         self._alive()
+        self._arrays = self._arrays if weights is None else weights
         kind = self.fold_rows.targets.kind
         outputs = [head_outputs(self._arrays, self._features(images, rows, view), kind) for view in views]
         return np.stack([probabilities_of(output, kind) for output in outputs], axis=1)

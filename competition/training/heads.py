@@ -175,10 +175,12 @@ def fit_best_head(
                 choices.append((output_loss(output, held_out), 1.0, strength))
                 continue
 
-            def loss_at(logarithm: float, output: np.ndarray = output) -> float:
-                return output_loss(probabilities_of(output * np.exp(logarithm), rows.kind), held_out)
-
-            best = minimize_scalar(loss_at, bounds=(-FACTOR_RANGE, FACTOR_RANGE), method="bounded")
+            best = minimize_scalar(
+                lambda exponent, output: output_loss(probabilities_of(output * np.exp(exponent), rows.kind), held_out),
+                args=(output,),
+                bounds=(-FACTOR_RANGE, FACTOR_RANGE),
+                method="bounded",
+            )
             choices.append((float(best.fun), float(np.exp(best.x)), strength))
         loss, factor, strength = min(choices)
         (arrays,) = fit_path(head, rows, [strength], seed, alive)

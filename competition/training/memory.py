@@ -24,18 +24,15 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
     Source of the files: proc(5), cgroups(7).
     """
-
-    def value(file: str, key: str) -> int:
-        """The number after `key` in a file of lines `key number ...`."""
-        return int(dict(line.split()[:2] for line in (root / file).read_text().splitlines())[key])
-
-    try:
-        left = [1024 * value("proc/meminfo", "MemAvailable:")]
+    try:  # files of lines `key number ...`
+        machine = dict(line.split()[:2] for line in (root / "proc/meminfo").read_text().splitlines())
+        left = [1024 * int(machine["MemAvailable:"])]
     except (OSError, ValueError, KeyError):
         return None
     with suppress(OSError, ValueError, KeyError):  # no container, or one without a limit ("max")
         limit = int((root / "sys/fs/cgroup/memory.max").read_text())
-        left.append(limit - value("sys/fs/cgroup/memory.stat", "anon"))
+        used = dict(line.split() for line in (root / "sys/fs/cgroup/memory.stat").read_text().splitlines())
+        left.append(limit - int(used["anon"]))
     return max(0, min(left))
 
 

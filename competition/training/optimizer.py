@@ -70,9 +70,8 @@ class FlatVector:
     """Arrays of these shapes, one after the other in a vector (P,), each in row-major order."""
 
     shapes: tuple[tuple[int, ...], ...]
-    groups: tuple[
-        tuple[float, bool], ...
-    ] = ()  # see engine.layer_groups; adjacent arrays of one group get the same value from `spread`
+    # See engine.layer_groups; adjacent arrays of one group get the same value from `spread`.
+    groups: tuple[tuple[float, bool], ...] = ()
 
     @property
     def sizes(self) -> list[int]:

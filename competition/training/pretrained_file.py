@@ -64,11 +64,9 @@ def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: 
     images = normalised(images, scaling, is_bgr=normalise == "bgr")
     expected, received = tuple(model.inputs[0].shape[1:]), tuple(images.shape[1:])
     if any(side is not None and side != other for side, other in zip(expected, received, strict=True)):
-        advice = (
-            "set train.low_resolution_epochs: 0 and train_size: 0"
-            if None in received
-            else f"set image_size: {expected[0]}"
-        )
+        advice = f"set image_size: {expected[0]}"
+        if None in received:
+            advice = "set train.low_resolution_epochs: 0 and train_size: 0"
         raise UserError(f"weights {weights!r}: its network takes images of {expected}, found {received}; {advice}")
     features = model(dict.fromkeys(model.input, images) if isinstance(model.input, dict) else images)
     if len(features.shape) != 3:

@@ -96,12 +96,8 @@ class Trainer(ABC):
         """What a fold model consists of: stored as weights.npz."""
 
     @abstractmethod
-    def load_weights(self, weights: State) -> None:
-        """Load the result of weights()."""
-
-    @abstractmethod
-    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
-        """(n, V, C) float32 of readable rows by the model that was trained or loaded last."""
+    def _predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        """(n, V, C) float32 probabilities, or values, of readable rows.  weights: see predict()."""
 
     def train_to_end(self, fold: int, train: Train, score_epochs: EpochSet = True) -> Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
@@ -112,16 +108,14 @@ class Trainer(ABC):
     def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Predict every row of `rows` under every view.
 
-        weights: of a fold model; None: those of the model that was trained or loaded last.
+        weights: the result of weights(); None: those of the model that was trained, or predicted by, last.
         An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
         Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
         """
-        if weights is not None:
-            self.load_weights(weights)
         is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self.fold_rows.classes), np.float32)
         if is_readable.any():
-            probs[is_readable] = self._probabilities(images, rows[is_readable], views)
+            probs[is_readable] = self._predict(weights, images, rows[is_readable], views)
         if failed := int((~np.isfinite(probs).all((1, 2))).sum()):
             raise Diverged(
                 f"the model predicts NaN or infinity for {failed} of {len(rows)} rows; lower train.learning_rate or set train.clip_norm"

@@ -13,7 +13,7 @@ from competition.config.digests import digest_of
 from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digests_by_kind, plugin_digests_of_kind
-from competition.config.search_space import CHOSEN_IN_EACH_FOLD, HEAD_KEYS, MEMBER_KEYS, own_values, with_values
+from competition.config.search_space import CHOSEN_IN_EACH_FOLD, own_values, with_values
 from competition.files.manifest import changed_keys, intact_manifest, path_digest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
@@ -88,23 +88,6 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
         "metric_code": plugin_digests_of_kind("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
     }
-
-
-def is_tuned(params: Params, name: str) -> bool:
-    """Return True if `make train` searches values for this member first."""
-    is_selected = bool(params.tune.trials and params.tune.folds) and name in (params.tune.members or [name])
-    return is_selected and can_be_tuned(params, name)
-
-
-def can_be_tuned(params: Params, name: str) -> bool:
-    """Return True if a study may search values for this member.
-
-    A student uses those of its recipe, because its teachers are trained only after tuning, and a member with tuned folds states
-    values that were chosen already. A head is not trained by steps, so a search of a learning rate changes nothing in it.
-    """
-    member = params.members[name]
-    is_searched = member.head is None or any(key in MEMBER_KEYS or key in HEAD_KEYS for key in params.tune.search)
-    return is_searched and not member.teacher and not member.tuned_folds
 
 
 def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:

@@ -63,7 +63,7 @@ def train_run(job: Job, run: Run) -> None:
     stale = [model for model in models if job.options.force or not model.is_current]
     # Last those whose process died: one that crashes each time must not keep the others from being trained.
     locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in stale}
-    stale.sort(key=lambda model: last_holder(locks[model.fold]) is not None)
+    stale.sort(key=lambda model: bool(last_holder(locks[model.fold])))
     stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
     current = [model for model in models if model not in stale]
     if current:
@@ -202,7 +202,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
         for model in tuple(pending):
             again = retraining_path(run_folder, model.manifest)
             # Complete, and no longer in use: the process that trained it again is about to do the same, or died.
-            if again.is_file() and last_holder(again.with_suffix(".lock")) is None and hosts.writes():
+            if again.is_file() and not last_holder(again.with_suffix(".lock")) and hosts.writes():
                 replace_model(run_folder, model.manifest)
             # One that another process completed meanwhile; hosts that train together see the same.
             is_new = read_manifest(model.manifest) != at_start.get(model.manifest)

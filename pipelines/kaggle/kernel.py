@@ -19,6 +19,7 @@ from competition.budget.portfolio import PORTFOLIO
 from competition.config.errors import UserError
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
+from competition.config.search_space import is_tuned
 from competition.config.teachers import in_training_order
 from competition.files.manifest import atomic_write, read_record, write_text
 from competition.kaggle import submit
@@ -34,7 +35,7 @@ from competition.prepare.adapter_types import SAMPLE
 from competition.prepare.index import save
 from competition.workspace.dependencies import fold_model, incomplete_folds
 from competition.workspace.runs import runs_of
-from competition.workspace.studies import is_tuned, member_with_tuned_values
+from competition.workspace.studies import member_with_tuned_values
 from pipelines.execution.budget_search import offered_networks
 from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.job import Job, kaggle_client, lock
@@ -115,7 +116,8 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
 def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: Folds, state: Path) -> PushIntent:
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
     prepared, members = job.prepared, {name: member for name, (member, _) in tuned.items()}
-    to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
+    own, tune = job.params.members, job.params.tune
+    to_tune = [name for name in missing if is_tuned(own[name], name, tune) and not tuned[name][1]]
     pair = check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings = job.params.kernel
@@ -207,7 +209,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
             f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes anyway"
         )
-    job.echo(f"kernel: it trains with {pair.title}, the image's own or installed there")
+    job.echo(f"kernel: it trains with jax {pair.jax} with libtpu {pair.libtpu}, the image's own or installed there")
     return {"jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
 
 

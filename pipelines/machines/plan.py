@@ -23,7 +23,6 @@ from competition.preflight.planning import (
     cost_of_features,
     duration,
     load_of,
-    seconds_per_image,
     sessions_for,
     sizes_of,
     speed_by_preflight,
@@ -70,7 +69,8 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))
-    total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
+    # `make train predict` starts TensorFlow once.
+    total = sum(cost.train + cost.predict for cost in costs.values()) + starting
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
     return result | plan_machines(job, works, starting)
@@ -97,7 +97,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
             )
         if name in frozen:
             ready = steps["predict"]["lower_seconds"] + steps["predict"]["compile_seconds"]
-            each = seconds_per_image(steps["predict"], views)
+            each = steps["predict"]["roofline"] / steps["predict"]["batch"] / views  # of one image under one view
             for case, costs in plans.items():
                 costs[name] = cost_of_features(frozen[name], job.params, sizes, ready, each / utilisation[case])
             continue
@@ -108,7 +108,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
             if case == "likely":
                 works[name] = load, speed
     job.echo(*member_lines(plans["likely"], frozen))
-    seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
+    seconds = {case: sum(cost.train + cost.predict for cost in costs.values()) for case, costs in plans.items()}
     job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
         f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"

@@ -61,7 +61,7 @@ def run(job: Job) -> None:
     file = job.path("preflight", f"{'ops' if options.mode == 'ops' else topology.name}{suffix}.json")
     facts = {
         "topology": topology.name,
-        "pair": pair.title,
+        "pair": f"jax {pair.jax} with libtpu {pair.libtpu}",
         "backend": backend,
         "mode": options.mode,
         "devices": topology.devices,

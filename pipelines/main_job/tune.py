@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError, counted
+from competition.config.search_space import can_be_tuned, is_tuned
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import with_error
@@ -34,7 +35,7 @@ from competition.tuning.choice import (
 from competition.tuning.settings import StudySettings
 from competition.workspace.dependencies import fold_names
 from competition.workspace.scores import trivial_text
-from competition.workspace.studies import can_be_tuned, is_tuned, tuning_dependencies, tuning_result_path
+from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from competition.workspace.study_worker import study_of, study_settings, trial_line
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.cluster import require_reachable_storage, run_workers
@@ -71,10 +72,10 @@ def run(job: Job) -> None:
 
 def members_to_tune(job: Job) -> list[str]:
     """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work."""
-    tune, is_named = job.params.tune, not job.options.as_part
-    names = [name for name in selected_members(job) if can_be_tuned(job.params, name)]
+    members, tune, is_named = job.params.members, job.params.tune, not job.options.as_part
+    names = [name for name in selected_members(job) if can_be_tuned(members[name], tune.search)]
     if not (job.options.member and is_named):
-        names = [name for name in names if is_tuned(job.params, name)]
+        names = [name for name in names if is_tuned(members[name], name, tune)]
     if is_named and not names:
         job.echo(
             f"tune: nothing to do: tuned are members without a teacher and tuned_folds in which {', '.join(tune.search)} (tune.search) "

@@ -85,15 +85,16 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
-    write_formats(ExportedChain(selection, len(classes)), selection, folder, formats)
+    exported = ExportedChain(selection, len(classes))
+    write_formats(exported, selection, folder, formats)
     bundle = Bundle(
         selection.title,
         prepared.competition.name,
         prepared.digest,
         selection.digest,
         classes,
-        selection.sizes,
-        selection.members[selection.features_member].image_size,
+        tuple(exported.inputs),
+        exported.features_size,
         fit,
         tuple(formats),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from competition.config.faults import fault_point
 from competition.config.params import Params
-from competition.files.locks import Holder, exclusive
+from competition.files.locks import exclusive
 from competition.files.manifest import (
     Manifest,
     Stored,
@@ -98,7 +98,7 @@ class Job:
             self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
         with lock(manifest.with_suffix(".lock"), name) as dead:
-            if dead is not None:
+            if dead:
                 self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
             if not is_forced and not hosts.are_joined() and stored.is_current:
                 self.echo(f"{name}: another process has just computed it")
@@ -128,7 +128,7 @@ def peak_memory() -> int:
     return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * unit
 
 
-def lock(path: Path, what: str = "") -> AbstractContextManager[Holder | None]:
+def lock(path: Path, what: str = "") -> AbstractContextManager[str]:
     """Hold an exclusive lock while a result is written, see `exclusive`.  what: what this process does."""
     return exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0)
 

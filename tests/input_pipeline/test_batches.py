@@ -42,6 +42,8 @@ def test_an_epoch_takes_no_row_twice_and_only_rows_of_the_plan(batch: int) -> No
     assert len(set(order.ravel())) == order.size and set(order.ravel()) <= set(PLAN.rows)
     order = epoch_order(replace(PLAN, rows=np.array([4, 7])), 5, epoch=0)  # fewer rows than a batch are repeated
     assert order.shape == (1, 5) and set(order.ravel()) == {4, 7}
+    batches = TrainingBatches(photos(), CLASSES, 4, EVERYTHING, 16).start(replace(PLAN, rows=PLAN.rows[:2]))
+    assert len(np.unique(next(iter(batches))[0], axis=0)) == 4  # a row that is drawn twice is augmented differently
 
 
 def test_balanced_epochs_draw_every_class_equally_often() -> None:

@@ -134,7 +134,7 @@ def test_a_png_is_decoded_for_its_size_only_if_it_may_be_turned_and_never_beyond
     monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda image: (decoded.append(image), load(image))[1])
     assert images.size_of(plain) == (40, 20) and not decoded
     with pytest.raises(images.BadImage, match="20 x 40 pixels are more than the 799 that are read"):
-        images.require_at_most(turned, 799)
-    images.require_at_most(turned, 800)
+        images.open_image(turned, 799)
+    images.open_image(turned, 800)
     assert not decoded
     assert images.size_of(turned) == (40, 20) and decoded

@@ -11,7 +11,7 @@ import pytest
 from browser import Browser, open_page  # noqa: F401
 from builders import numbered
 
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 from competition.report import page as report
 from competition.report.charts import Point, confusion_chart, legend, score_chart
 from competition.report.classes import HonestRows
@@ -69,7 +69,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
     rows = [[f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s"] for n in range(12)]
     table = Table(["member", "score", "time"], rows, title="Members")
-    pictures = [base64.b64encode(encode_png(pixels)).decode() for pixels in numbered(3, 8)]
+    pictures = [base64.b64encode(encode(pixels, "png")).decode() for pixels in numbered(3, 8)]
     tiles = [Tile(f"data:image/png;base64,{data}", True, [f"picture {n}", "an id"]) for n, data in enumerate(pictures)]
     sections = [
         Section("blend", "Scores", "f", [Charts([score_chart(points, (0.88, 0.95), "m")]), table]),

@@ -17,7 +17,7 @@ import pytest
 from builders import ROOT
 from stages import Workspace
 
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 from competition.input_pipeline.decoded_cache import cached_images
 from competition.prepare.prepared import load_prepared
 
@@ -83,4 +83,4 @@ def rows(exported: Workspace) -> list[tuple[str, bytes]]:
     ids = prepared.part("test")["id"].to_numpy(str)
     pixels = cached_images(exported.work / "cache", prepared.digest, ids, 16, "squash")
     assert pixels is not None
-    return list(zip(ids.tolist(), map(encode_png, pixels[np.arange(len(ids))]), strict=True))
+    return list(zip(ids.tolist(), (encode(image, "png") for image in pixels[np.arange(len(ids))]), strict=True))

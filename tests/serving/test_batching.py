@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
@@ -24,7 +24,7 @@ class Brightness:
         self.batches: list[int] = []
         self.released = threading.Event()
 
-    def prepare(self, data: bytes) -> float:
+    def prepare(self, data: bytes, most_pixels: int) -> float:
         return float(np.asarray(Image.open(io.BytesIO(data))).mean() / 255)
 
     def run(self, prepared: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +37,7 @@ class Brightness:
 
 
 def image(value: int) -> bytes:
-    return encode_png(np.full((2, 2), value, np.uint8))
+    return encode(np.full((2, 2), value, np.uint8), "png")
 
 
 def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None = None) -> tuple[Brightness, list]:

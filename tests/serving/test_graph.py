@@ -96,7 +96,7 @@ def exported_chain(chain: Chain, members, weights, predictions) -> ExportedChain
     """The exported chain, after both outputs were compared with those of `chain`."""
     selected = Selection("the blend", chain, members, weights, {}, True)
     exported = ExportedChain(selected, len(CLASSES))
-    outputs = exported.predict([tf.constant(pixels(size)) for size in selected.sizes])
+    outputs = exported.predict([tf.constant(pixels(size)) for size in exported.inputs])
     probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
     np.testing.assert_array_equal(outputs["class_id"], labels)
@@ -127,7 +127,7 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
     chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     predictions = {name: predicted(each, files[name], tuple(policy)) for name, each in members.items()}
     exported = exported_chain(chain, members, files, predictions)
-    function = tf.function(exported.predict_with_features, autograph=False)
+    function = tf.function(lambda *images: exported.predict(images, with_features=True), autograph=False)
     # Two views, and the features that are returned: not times the members and the fold models.
     operations = [one.type for one in function.get_concrete_function(*exported.inputs.values()).graph.get_operations()]
     convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in network.layers)

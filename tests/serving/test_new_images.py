@@ -10,7 +10,7 @@ from builders import pixels_of
 from PIL import Image
 
 from competition.config.errors import UserError
-from competition.files.image_codec import decode, encode_png
+from competition.files.image_codec import decode, encode
 from competition.serving.new_images import read_new_images
 from competition.serving.similar import TrainingImages
 
@@ -27,7 +27,7 @@ def test_grey_and_transparent_arrays_become_colour_images_and_an_array_of_images
 
 def test_every_image_that_cannot_be_read_is_counted_and_named(tmp_path) -> None:
     (tmp_path / "text.jpg").write_text("<html>")
-    (tmp_path / "cut.png").write_bytes(encode_png(PHOTO)[:-30])
+    (tmp_path / "cut.png").write_bytes(encode(PHOTO, "png")[:-30])
     with pytest.raises(UserError, match=r"3 of 4 images cannot be read: .*text.jpg .it is a web page.*No such file"):
         read_new_images([tmp_path / "text.jpg", tmp_path / "none.jpg", PHOTO, tmp_path / "cut.png"])
 
@@ -62,11 +62,11 @@ def test_the_nearest_features_count_and_not_the_layout_and_an_unreadable_row_is_
     while images.add_features():
         pass
     shuffled = np.random.default_rng(0).permutation(PIXELS[7].reshape(-1, 3)).reshape(PIXELS[7].shape)
-    nearest = images.most_similar(encode_png(shuffled), 5)
+    nearest = images.most_similar(encode(shuffled, "png"), 5)
     assert nearest[0]["class_name"] == "green" and nearest[0]["similarity"] == pytest.approx(1, abs=1e-3)
     similarities = [each["similarity"] for each in nearest]
     assert similarities == sorted(similarities, reverse=True) and {each["class_name"] for each in nearest} == {"green"}
-    assert images.most_similar(encode_png(PIXELS[7]), 1)[0]["id"] == "i7"
-    assert "i29" not in [each["id"] for each in images.most_similar(encode_png(PIXELS[29]), 30)]
+    assert images.most_similar(encode(PIXELS[7], "png"), 1)[0]["id"] == "i7"
+    assert "i29" not in [each["id"] for each in images.most_similar(encode(PIXELS[29], "png"), 30)]
     assert images.picture(29) is None and images.picture(30) is None
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(images.picture(3)))), PIXELS[3])

@@ -55,7 +55,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     def is_right() -> np.ndarray:
         return trainer.held_out(0).probs[:, 0].argmax(1) == images.labels[held_out]
 
-    trainer.load_weights(trainer._initial_weights(trainer.fold_rows.plan(0, member.train)))
+    trainer.engine.load_weights(trainer._initial_weights(trainer.fold_rows.plan(0, member.train)))
     head = is_right()
     for epochs in (1, 2, 6):
         trainer.train_to_end(0, replace(member.train, epochs=epochs), score_epochs=False)

@@ -14,7 +14,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params import Head
-from competition.files.image_codec import encode_png
+from competition.files.image_codec import encode
 from competition.input_pipeline.labelled_images import Images
 from competition.training.features import compute_features
 
@@ -107,7 +107,7 @@ def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_o
     labels = np.arange(12) % 3
     (tmp_path / "work" / "photos").mkdir(parents=True)
     for number, pixels in enumerate(pixels_of(labels, size=40)):
-        (tmp_path / f"{number}.png").write_bytes(encode_png(pixels))
+        (tmp_path / f"{number}.png").write_bytes(encode(pixels, "png"))
     lines = [f"{n},{'abc'[label]},{n // 6},{n},{tmp_path}/{n}.png" for n, label in enumerate(labels)]
     (tmp_path / "work" / "photos" / "folds.csv").write_text("\n".join(["id,label,fold,group,file", *lines]) + "\n")
     (tmp_path / "work" / "photos" / "test_ids.csv").write_text(f"id,file\nt,{tmp_path}/0.png\n")

@@ -168,7 +168,7 @@ def test_an_image_that_cannot_be_read_ends_a_training_or_a_prediction_with_its_o
 def test_a_model_that_predicts_nan_after_a_finite_loss_is_no_result() -> None:
     """The loss is computed before an update, so the last update may overflow unseen."""
     trainer = shared_trainer()
-    trainer.load_weights({name: np.full_like(value, np.nan) for name, value in trainer.weights().items()})
+    trainer.engine.load_weights({name: np.full_like(value, np.nan) for name, value in trainer.weights().items()})
     with pytest.raises(Diverged, match="predicts NaN or infinity for 21 of 21 rows; lower train"):
         trainer.held_out(0)
 
@@ -204,7 +204,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     train = replace(trainer.member.train, **settings)
     inner_rows, training_rows = trainer.fold_rows.inner_validation(0, train), trainer.fold_rows.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
-    best = trainer._probabilities(IMAGES, inner_rows, ["identity"])[:, 0]
+    best = trainer._predict(None, IMAGES, inner_rows, ["identity"])[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
     # Out-of-fold predictions are of these weights, also when a later command finds nothing left to train.
     resumed, _ = trained(trainer, 0, Checkpoints(tmp_path, "x"), **settings)

@@ -6,6 +6,7 @@ from builders import params, run_of
 from two_classes import PREPARED
 
 from competition.config.params import Member
+from competition.config.search_space import is_tuned
 from competition.files.manifest import write_json, write_manifest
 from competition.workspace import studies
 from competition.workspace.dependencies import fold_model, fold_views
@@ -68,7 +69,7 @@ def test_a_member_that_states_its_tuned_folds_has_the_values_that_it_states(tmp_
     # As `make adopt` writes them: of the first trial.
     member, origins = tuned(tmp_path, "members.cnn.tuned_folds=[0,1]")
     assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1) and origins == {}
-    assert not studies.is_tuned(params("members.cnn.tuned_folds=[0,1] tune.members=[]"), "cnn")
+    assert not is_tuned(member, "cnn", params("tune.members=[]").tune)
 
 
 def test_the_folds_that_chose_copied_values_count_as_tuned_whatever_a_later_study_or_the_file_says(tmp_path) -> None:
