@@ -39,9 +39,9 @@ from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
 from competition.serving.served_models import select
 from competition.training.backend import start_backend
+from competition.workspace.current_blend import current_blend, differences
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
-from competition.workspace.find_blend import current_blend, differences
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import with_params

@@ -64,7 +64,7 @@ def stages_of(process: Process) -> list[Stage]:
     assert arguments[:2] == ["-m", "pipelines"]
     stages: list[Stage] = []
 
-    def record(module: str, verb: str, options: Options, following: str, engines: object) -> None:
+    def record(module: str, verb: str, options: Options, following: str, *of_process: object) -> None:
         stages.append(Stage(verb, options, following))
 
     with (

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-_reached: Callable[[str, str], None] | None = (
-    None  # set by tests/faults/inject alone; called at every point of the process
-)
+# Called with the name and the path of every point of this process. Set by tests/faults/inject alone.
+reached: Callable[[str, str], None] | None = None
 
 
 def fault_point(name: str, path: Path | str = "") -> None:
-    """Do nothing, unless a test has set `_reached`.
+    """Do nothing, unless a test has set `reached`.
 
     name: part and moment, such as "checkpoint.before_facts".  path: of the file that is written there, if there is one.
     """
-    if _reached is not None:
-        _reached(name, str(path))
+    if reached is not None:
+        reached(name, str(path))

@@ -12,9 +12,9 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.mixing import MEAN_OF
 from competition.files.manifest import intact_manifest, read_manifest
+from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model
 from competition.workspace.ensemble_inputs import prediction_sources
-from competition.workspace.find_blend import current_blend
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
 

@@ -42,7 +42,7 @@ def start_device(job: Job) -> "Device":
     from competition.training.device import open_device
 
     device = open_device(job.params.device, job.path("cache", "compiled"))
-    hosts.join(job.work)
+    job.hosts.join(job.work)
     return device
 
 

@@ -14,7 +14,6 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model, f
 from competition.workspace.runs import Run, blended_runs, changes_between, stored_runs
 from competition.workspace.studies import head_entry
 from pipelines.execution.open_trainer import TrainerInputs, open_trainer, read_images, start_device
-from pipelines.terminal import hosts
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.progress import Bar
 
@@ -41,7 +40,7 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
         raise missing_models(job, run, is_named, reasons)
     predictions = {fold: fold_views(run, job.params, fold) for fold in folds if fold not in reasons}
     missing = [fold for fold, stored in predictions.items() if job.options.force or not stored.is_current]
-    stale = {fold: predictions[fold] for fold in hosts.decided(missing)}
+    stale = {fold: predictions[fold] for fold in job.hosts.decided(missing)}
     if len(predictions) > len(stale):
         current = len(predictions) - len(stale)
         job.echo(f"predict {run.title}: {current} of {len(predictions)} fold models current")

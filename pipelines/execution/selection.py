@@ -8,7 +8,7 @@ from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import with_error
 from competition.submission import ledger
 from competition.submission.grading import WITHOUT_SOLUTION
-from competition.workspace.find_blend import current_blend, differences
+from competition.workspace.current_blend import current_blend, differences
 from pipelines.terminal.job import Job
 from pipelines.terminal.output import display_path
 

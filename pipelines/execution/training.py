@@ -64,12 +64,12 @@ def train_run(job: Job, run: Run) -> None:
     # Last those whose process died: one that crashes each time must not keep the others from being trained.
     locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in stale}
     stale.sort(key=lambda model: bool(last_holder(locks[model.fold])))
-    stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
+    stale = [models[number] for number in job.hosts.decided([models.index(model) for model in stale])]
     current = [model for model in models if model not in stale]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold else ""
         job.echo(f"train {run.title}: {fold_names([model.fold for model in current])} current{again}")
-    for model in current if hosts.writes() else ():
+    for model in current if job.hosts.writes() else ():
         # A process that was killed after it wrote the manifest left them.
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
     if stale:
@@ -134,7 +134,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     soft = labels_of_teachers(device, job, run, folds, alive) if member.teacher else None
     inputs = TrainerInputs(soft_labels=soft, alive=alive, engine=job.engines.pop(run.digest, None))
     trainer = open_trainer(job, member, title, device, inputs)
-    if hosts.writes():
+    if job.hosts.writes():
         write_run_file(run)  # not before: a member whose weights are missing leaves no run
     if is_streamed(trainer.images.pixels):
         job.echo(
@@ -143,7 +143,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
             "or cache.folder on a larger disk, avoids it"
         )
     sheet = run.folder / AUGMENTED  # `make report` shows it
-    if isinstance(trainer, NetworkTrainer) and hosts.writes() and not sheet.is_file():
+    if isinstance(trainer, NetworkTrainer) and job.hosts.writes() and not sheet.is_file():
         draw_first_batch(job, trainer, folds[0], member.train, AUGMENTED_IMAGES, sheet)
     ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
     with ahead, Bar(None, title, "steps") as bar:
@@ -169,7 +169,7 @@ def labels_of_teachers(
             model, labels = fold_model(teacher, fold), soft_labels(teacher, fold)
             if not model.is_current:
                 raise missing_teacher(student, teacher, fold)
-            if hosts.decided(labels.is_current):
+            if job.hosts.decided(labels.is_current):
                 continue
             if trainer is None:
                 inputs = TrainerInputs(parts=("train",), alive=alive)
@@ -202,11 +202,11 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
         for model in tuple(pending):
             again = retraining_path(run_folder, model.manifest)
             # Complete, and no longer in use: the process that trained it again is about to do the same, or died.
-            if again.is_file() and not last_holder(again.with_suffix(".lock")) and hosts.writes():
+            if again.is_file() and not last_holder(again.with_suffix(".lock")) and job.hosts.writes():
                 replace_model(run_folder, model.manifest)
             # One that another process completed meanwhile; hosts that train together see the same.
             is_new = read_manifest(model.manifest) != at_start.get(model.manifest)
-            if hosts.decided(is_new and model.is_current):
+            if job.hosts.decided(is_new and model.is_current):
                 job.echo(f"train {model.name}: trained by another process")
                 pending.remove(model)
                 continue
@@ -245,14 +245,14 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
         job.echo(f"train {model.name}: made again (FORCE=1)")
     # Only checkpoints of a model that depends on the same are continued.
     made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
-    checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, hosts.writes())
+    checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, job.hosts.writes())
     train = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
     manifest = job.cached(f"train {model.name}", path, model.depends, train)
-    if hosts.writes():
+    if job.hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
         if path != model.manifest:
             replace_model(run_folder, model.manifest)
-    hosts.wait_for_all()
+    job.hosts.wait_for_all()
     return manifest
 
 

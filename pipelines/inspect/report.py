@@ -39,8 +39,8 @@ from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
+from competition.workspace.current_blend import Differences, current_blend, current_predictions, differences
 from competition.workspace.dependencies import budget_file_of
-from competition.workspace.find_blend import Differences, current_blend, current_predictions, differences
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study

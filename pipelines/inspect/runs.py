@@ -9,8 +9,8 @@ from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.terminal import TUNED, TUNED_NOTE, with_error
+from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import fold_manifest_path
-from competition.workspace.find_blend import current_blend
 from competition.workspace.runs import (
     Run,
     changes_between,

@@ -125,7 +125,8 @@ def run(job: Job) -> None:
     recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
     others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
     if others and (other := blend_of(job.path("blends"), others[-1])) is not None:
-        job.echo(f"another blend: `make compare-blends A={other.name} B={Path(scores['file']).stem}` compares them")
+        own = kept_as(job.path("blends", Path(scores["file"]).stem), path.parent)
+        job.echo(f"another blend: `make compare-blends A={other.name} B={own.name}` compares them")
 
 
 def conclusion(scores: Scores) -> str:
@@ -303,15 +304,20 @@ def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[st
 
 
 def keep_blend(job: Job, folder: Path, name: str) -> None:
-    """Copy the folder of a blend to blends/<name>. Blends of different members can give the same submission: each is kept."""
-    kept, contents = job.path("blends", name), contents_of_blend(folder)
-    if kept.exists() and contents_of_blend(kept) != contents:
-        kept = kept.with_name(f"{name}-{digest_of(contents)[:6]}")
+    """Copy the folder of a blend to blends/. Blends of different members can give the same submission: each is kept."""
+    kept = kept_as(job.path("blends", name), folder)
     if not kept.exists():
         unfinished = kept.with_name(f".{kept.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
         unfinished.rename(kept)
+
+
+def kept_as(first: Path, folder: Path) -> Path:
+    """Where the blend in `folder` is kept: as the first one of its submission, or beside it if that is another blend."""
+    contents = contents_of_blend(folder)
+    is_other = first.exists() and contents_of_blend(first) != contents
+    return first.with_name(f"{first.name}-{digest_of(contents)[:6]}") if is_other else first
 
 
 def contents_of_blend(folder: Path) -> list[str]:

@@ -90,7 +90,7 @@ def tune_member(job: Job, name: str) -> Manifest:
     result = tuning_result_path(job.work, name, depends)
     if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:
         start_device(job)
-        if hosts.is_shared:  # a trial of one host would wait for the others for ever
+        if job.hosts.is_shared:  # a trial of one host would wait for the others for ever
             remedy = "run `make tune` on one machine first, or set tune.trials=0"
             raise UserError(f"several hosts that share a folder cannot lead the study of {name}; {remedy}")
     leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free

@@ -20,8 +20,8 @@ from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FILES, Bundle
 from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
 from competition.training.backend import is_installed, start_tensorflow, versions
+from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import export_path
-from competition.workspace.find_blend import current_blend
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.options import FIELDS, Options, flag_of, make_name
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
@@ -59,6 +60,7 @@ class Process:
 
     is_last: bool = True
     engines: "dict[str, Engine]" = field(default_factory=dict)
+    hosts: Hosts = field(default_factory=Hosts)
 
 
 def refuse(problem: str) -> NoReturn:
@@ -122,7 +124,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
                 known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
                 of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
             following = stage_verb.next if is_last and stage == stages[-1] else ""
-            run_stage(MODULES[stage], stage, of_stage, following, process.engines)
+            run_stage(MODULES[stage], stage, of_stage, following, process.engines, process.hosts)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

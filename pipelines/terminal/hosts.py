@@ -10,6 +10,7 @@ import os
 import secrets
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from pipelines.terminal.progress import Bar
 
 VISIBLE_SECONDS = 90.0  # that a network file system may take to show a file that another host has written
 COLLECTIVE = ("resolve", "tune", "train", "predict")  # stages that all hosts run where they share a folder
-is_shared: bool | None = None  # whether the first host's folder is also this one's; None = not joined
 
 
 def are_expected() -> bool:
@@ -44,48 +44,58 @@ def are_joined() -> bool:
     return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
 
 
-def join(work: Path) -> None:
-    """Find out whether the hosts see the same folder. Called on all of them, after each has opened its devices.
+@dataclass
+class Hosts:
+    """What the hosts decide together, from `join` on.
 
-    work: work/<competition>.
+    is_shared: whether the first host's folder is also this one's; None = not joined.
     """
-    global is_shared
-    if is_shared is not None or not are_joined():
-        return
-    token = _from_first(secrets.token_hex(8))
-    mark = work / f".hosts-{token}"
-    if number() == 0:
-        work.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-    _gathered(0)
-    # A listing, because network file systems remember that a file was missing.
-    is_shared = all(_gathered(mark in work.iterdir()))
-    if number() == 0:
-        mark.unlink(missing_ok=True)
-    else:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
-        Bar.is_quiet = True
 
+    is_shared: bool | None = None
 
-def writes() -> bool:
-    """Return True if this process writes results: always, unless another host writes to the same folder."""
-    return number() == 0 or not is_shared
+    def join(self, work: Path) -> None:
+        """Find out whether the hosts see the same folder. Called on all of them, after each has opened its devices.
 
+        work: work/<competition>.
+        """
+        if self.is_shared is not None or not are_joined():
+            return
+        token = _from_first(secrets.token_hex(8))
+        mark = work / f".hosts-{token}"
+        if number() == 0:
+            work.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        _gathered(0)
+        # A listing, because network file systems remember that a file was missing.
+        self.is_shared = all(_gathered(mark in work.iterdir()))
+        if number() == 0:
+            mark.unlink(missing_ok=True)
+        else:
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+            Bar.is_quiet = True
 
-def runs(stage: str) -> bool:
-    """Return True if this host runs a stage."""
-    if number() == 0:
-        return True
-    # Preflight comes before the hosts are connected, and the first one's is enough.
-    return stage != "preflight" and (stage in COLLECTIVE or not is_shared)
+    def writes(self) -> bool:
+        """Return True if this process writes results: always, unless another host writes to the same folder."""
+        return number() == 0 or not self.is_shared
 
+    def runs(self, stage: str) -> bool:
+        """Return True if this host runs a stage."""
+        if number() == 0:
+            return True
+        # Preflight comes before the hosts are connected, and the first one's is enough.
+        return stage != "preflight" and (stage in COLLECTIVE or not self.is_shared)
 
-def decided(value: Any) -> Any:
-    """The first host's value where hosts share a folder, else this one's.  value: plain JSON.
+    def decided(self, value: Any) -> Any:
+        """The first host's value where hosts share a folder, else this one's.  value: plain JSON.
 
-    What is on the disk can change between two looks of different hosts.
-    """
-    return _from_first(value) if is_shared else value
+        What is on the disk can change between two looks of different hosts.
+        """
+        return _from_first(value) if self.is_shared else value
+
+    def wait_for_all(self) -> None:
+        """Wait until all hosts that share a folder are here."""
+        if self.is_shared:
+            _gathered(0)
 
 
 def written(manifest: Path) -> Manifest:
@@ -97,12 +107,6 @@ def written(manifest: Path) -> Manifest:
             raise UserError(f"{manifest} of the first host is not seen by host {number()}: check the shared folder")
         time.sleep(0.5)
     return result
-
-
-def wait_for_all() -> None:
-    """Wait until all hosts that share a folder are here."""
-    if is_shared:
-        _gathered(0)
 
 
 def _gathered(value: int) -> list[int]:

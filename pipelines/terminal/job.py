@@ -27,6 +27,7 @@ from competition.training import backend
 from competition.workspace.tracking import Subject, Tracked
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
+from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line, with_params
 from pipelines.terminal.progress import Bar
@@ -51,6 +52,7 @@ class Job:
     submissions: Path
     echoed: list[str] = field(default_factory=list)
     engines: "dict[str, Engine]" = field(default_factory=dict)  # of runs, by digest, for later stages of this process
+    hosts: Hosts = field(default_factory=Hosts)  # of this process, for all its stages
     at_step: Callable[[], None] = lambda: None  # called at every step of a training; may raise an error to end it
 
     @property
@@ -85,10 +87,10 @@ class Job:
         depends: whatever the result depends on, by name.  compute: makes the files.
         """
         stored, previous, is_forced = Stored(manifest, dict(depends)), read_manifest(manifest), self.options.force
-        if hosts.decided(previous is not None and not is_forced and stored.is_current):
+        if self.hosts.decided(previous is not None and not is_forced and stored.is_current):
             self.echo(f"{name}: current")
             return previous or hosts.written(manifest)
-        if not hosts.writes():
+        if not self.hosts.writes():
             with discarded_writes():
                 compute()
             return hosts.written(manifest)
@@ -114,7 +116,7 @@ class Job:
             # A copied result keeps the time and memory of its computation.
             written = write_manifest(manifest, stored.depends, files, {**measured, **facts}, backend.versions())
         fault_point("result.after_manifest", manifest)
-        hosts.wait_for_all()
+        self.hosts.wait_for_all()
         return written
 
 
@@ -147,7 +149,7 @@ def bucket_of(job: Job) -> str:
 
 def track(job: Job, subject: Subject) -> Tracked:
     """A run in the trackers of the parameters; in none on a host that writes no results."""
-    params = job.params if hosts.writes() else replace(job.params, track=())
+    params = job.params if job.hosts.writes() else replace(job.params, track=())
     return Tracked(params, job.work, subject, job.echo)
 
 

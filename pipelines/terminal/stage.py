@@ -19,8 +19,8 @@ from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
 from competition.input_pipeline.named_augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
-from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
+from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import as_called, display_path, print_line, with_params
@@ -34,12 +34,14 @@ WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are poi
 SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
 
 
-def run_stage(module: str, verb: str, options: Options, following: str, engines: "dict[str, Engine]") -> None:
+def run_stage(
+    module: str, verb: str, options: Options, following: str, engines: "dict[str, Engine]", hosts: Hosts
+) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
     module: of the stage.  following: the verb that usually follows, to be printed at the end; "" = none.
-    engines: of earlier stages of this process, by the digest of their run.
+    engines: of earlier stages of this process, by the digest of their run.  hosts: those that all its stages run on.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.captureWarnings(True)
@@ -66,7 +68,7 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         require_folder(work, is_written=verb in WRITING)
         require_folder(options.submissions, is_written=verb in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)
-        job = Job(Workspace(work, params, overrides), options, options.submissions, engines=engines)
+        job = Job(Workspace(work, params, overrides), options, options.submissions, engines=engines, hosts=hosts)
         finish_replacements(work)  # what a killed process left between two folders
         stage.run(job)
         if (line := next_line(verb, following, params, options, work)) and not options.debug:

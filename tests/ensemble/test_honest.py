@@ -141,10 +141,7 @@ def test_rows_are_joined_by_id_and_members_that_do_not_match_are_an_error_with_t
     backwards = {name: member.at(ids[::-1]) for name, member in views.items()}
     assert np.array_equal(apply_chain(chain, backwards)[1], apply_chain(chain, views)[1][::-1])
     turned = {**views, "m1": backwards["m1"]}
-    for members, message in (
-        (turned, "'m1' has other ids, or another order"),
-        ({}, "at least one member, found none"),
-    ):
+    for members, message in ((turned, "'m1' has other ids, or another order"), ({}, "at least one member, found none")):
         with pytest.raises(UserError, match=message):
             NestedCrossFit(replace(rows, members=members), BAGGED, HONEST)
     with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):

@@ -35,6 +35,7 @@ from competition.tuning.study import open_study
 from competition.workspace.dependencies import FoldModel, fold_manifest_path, set_newest_blend, stored_blends
 from pipelines.execution import training
 from pipelines.terminal.failures import describe, exit_code
+from pipelines.terminal.hosts import Hosts
 
 
 def save_three(folder: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_and_its_fold_tra
     monkeypatch.setattr(training, "selected_folds", lambda _: [0, 1, 2])
     monkeypatch.setattr(training, "fold_model", lambda _, fold: models[(1, 0, 2)[fold]])
     monkeypatch.setattr(training, "train_models", lambda job, _, stale: job.trained.extend(one.fold for one in stale))
-    job = SimpleNamespace(options=SimpleNamespace(fold="", force=True), trained=[])
+    job = SimpleNamespace(options=SimpleNamespace(fold="", force=True), trained=[], hosts=Hosts())
     training.train_run(job, run)
     assert job.trained == [0, 2, 1]
     with exclusive(path, "next") as dead:

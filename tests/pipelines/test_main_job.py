@@ -20,6 +20,7 @@ from stages import MAIN_JOB, Workspace, new_workspace
 from competition.config.validation import ARCHITECTURES
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.submission import ledger
+from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.stage import run_stage
 
@@ -195,7 +196,7 @@ def test_data_prepared_for_another_task_are_refused_by_every_stage(workspace: Wo
 def test_a_wrong_parameter_is_one_sentence_or_with_debug_its_traceback(tmp_path: Path, capsys, debug: bool) -> None:
     options = Options(params=new_workspace(tmp_path).params, work=tmp_path / "work", sets="train.epoch=3", debug=debug)
     with pytest.raises(SystemExit) as ended:
-        run_stage("pipelines.main_job.download", "download", options, "", {})
+        run_stage("pipelines.main_job.download", "download", options, "", {}, Hosts())
     *traceback, sentence = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1 and "SET train.epoch: unknown key; did you mean 'epochs'?" in sentence
     assert any("Traceback" in line for line in traceback) if debug else traceback == []

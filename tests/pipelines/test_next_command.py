@@ -10,6 +10,7 @@ from make_calls import stages_of
 
 from competition.config.params_file import BUDGET_FILE, load_params
 from pipelines.terminal.cli import main
+from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, print_line, with_params
 from pipelines.terminal.stage import next_line, run_stage
@@ -101,7 +102,7 @@ def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys
     (tmp_path / "a b.yaml").write_text(f"extends: {ROOT}/params.yaml\n")
     options = Options(tmp_path / "a b.yaml", work=tmp_path, submissions=tmp_path)
     with pytest.raises(SystemExit):
-        run_stage("pipelines.main_job.prepare", "prepare", options, "", {})
+        run_stage("pipelines.main_job.prepare", "prepare", options, "", {}, Hosts())
     assert f"`make download PARAMS='{tmp_path}/a b.yaml'`" in capsys.readouterr().err
     stated = "next: make predict PARAMS=b.yaml SET=a or make grade"
     assert with_params(stated, "photos.yaml", "train.epochs=3") == stated

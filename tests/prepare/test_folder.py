@@ -192,11 +192,12 @@ def test_class_folders_without_test_images_are_for_cross_validation_only(make_so
     assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\n"
 
 
-def test_the_ids_of_test_images_in_no_table_are_their_paths(make_source, read):
-    source = make_source({"train.csv": "id,label\n1,cat\n2,dog\n"}, ["train/1.jpg", "train/2.jpg"])
-    make_source({}, ["test/8.jpg", "test/9.jpg"])
-    described, rows = read(source)
-    assert [row.id for row in rows if row.part == "test"] == ["test/8.jpg", "test/9.jpg"]
+@pytest.mark.parametrize("ids", ["1 2 8 a/9", "1.jpg 2.jpg 8.jpg a/9.jpg", "train/1 train/2 test/8 test/a/9"])
+def test_the_ids_of_test_images_in_no_table_are_written_like_those_of_training_images(make_source, read, ids):
+    one, two, *tests = ids.split()
+    make_source({"train.csv": f"id,label\n{one},cat\n{two},dog\n"}, ["train/1.jpg", "train/2.jpg"])
+    described, rows = read(make_source({}, ["test/8.jpg", "test/a/9.jpg"]))
+    assert [row.id for row in rows if row.part == "test"] == tests
     assert NO_TEST_NOTE not in described.notes
 
 

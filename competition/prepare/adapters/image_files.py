@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -65,9 +65,7 @@ class ImageFiles:
         """Each name -> the paths that it may mean. Class folders need none of it."""
         paths_of = defaultdict[str, list[str]](list)
         for path in self.paths:
-            within_part = path.partition("/")[2] or path
-            names = {path, within_part, path.rpartition("/")[2]}
-            for name in names | {splitext(name)[0] for name in names}:
+            for name in set(names_of(path)):
                 paths_of[name].append(path)
         return paths_of
 
@@ -134,6 +132,27 @@ class ImageFiles:
         """Share of the names, 0 to 1, that are names of image files, if need be in other letter case; 0 for no names."""
         known = [name.casefold() in self._folded for name in self._names_of(list(names)).values()]
         return sum(known) / len(known) if known else 0.0
+
+
+def names_of(path: str) -> list[str]:
+    """The names that a table may use for an image: path, path within the part, file name; then each without suffix."""
+    names = [path, path.partition("/")[2] or path, path.rpartition("/")[2]]
+    return [*names, *(splitext(name)[0] for name in names)]
+
+
+def unlisted_test_ids(paths: Sequence[str], path_of: Mapping[str, str]) -> list[str]:
+    """Ids of the images in a folder named test...: written like the training ids, or the paths where these would not be unique.
+
+    path_of: training id -> path of its image.
+    """
+    listed = set(path_of.values())
+    tests = [path for path in paths if path not in listed and is_in_part(path, "test")]
+    for form in range(len(names_of(""))):
+        ids = [names_of(path)[form] for path in tests]
+        is_form = all(names_of(path)[form] == row_id for row_id, path in path_of.items())
+        if is_form and len({*ids, *path_of}) == len(ids) + len(path_of):
+            return ids
+    return tests
 
 
 def is_in_part(path: str, part: str) -> bool:

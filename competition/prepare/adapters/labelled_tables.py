@@ -15,7 +15,7 @@ from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import SAMPLE, Competition, Predicts, Settings
 from competition.prepare.adapters.class_folders import split_named
 from competition.prepare.adapters.folder_layout import Layout
-from competition.prepare.adapters.image_files import ImageFiles, is_in_part
+from competition.prepare.adapters.image_files import ImageFiles, unlisted_test_ids
 from competition.prepare.adapters.label_cells import (
     Labels,
     detect_target,
@@ -88,9 +88,8 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     train = train.drop(columns=group, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
-    if test is None:  # the other images in a folder named test...; their paths serve as ids
-        listed_paths = set(files.find(train[id_column], "train", id_column).values())
-        test_ids = [path for path in files.paths if path not in listed_paths and is_in_part(path, "test")]
+    if test is None:
+        test_ids = unlisted_test_ids(files.paths, files.find(train[id_column], "train", id_column))
         test = pd.DataFrame({id_column: test_ids}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()

@@ -52,5 +52,5 @@ def reached(name: str, path: str) -> None:
 
 
 if FAULTS:
-    faults._reached = reached
+    faults.reached = reached
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores Ctrl-C
