@@ -189,8 +189,9 @@ def doubts_of_folds(scores: Mapping[str, Any]) -> list[str]:
 
 
 def doubts_of(scores: Mapping[str, Any]) -> list[str]:
-    """The notes that make the honest score doubtful: a member probably knew the scored rows, or has other folds, or its test
-    predictions have the ids of others.
+    """The notes that make the honest score doubtful.
+
+    A member probably knew the scored rows, or has other folds, or its test predictions have the ids of others.
     """
     doubts = (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS)
     return [note for note in scores.get("notes", ()) if any(doubt in note for doubt in doubts)]
