@@ -91,6 +91,7 @@ class Diversity:
 def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.ndarray, metric: Metric) -> Diversity:
     """Diversity on some rows of the members as they enter the blend, of which never all are in memory.
 
+    Scores are those of the most probable class: the decision rule is fitted to the whole blend, and would favour it.
     labels: (n,) int, or as the metric's target says.  rows: (n,) int, the row numbers.
     """
     names, used, weights = tuple(sorted(members)), chain.blend.used, chain.blend.weights
@@ -102,11 +103,10 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
         """The score of a blend of these members alone, whose weights keep their sum and their ratios."""
         scale = sum(weights.values()) / sum(weights[name] for name in blended)
         parts, scaled = map(probs_of, blended), [weights[name] * scale for name in blended]
-        return decided_score(mix(parts, scaled, chain.blend.mixing))
+        return undecided_score(mix(parts, scaled, chain.blend.mixing))
 
-    def decided_score(probs: np.ndarray) -> float:
-        decided = chain.decision.labels(probs) if metric.needs_labels else None
-        return metric.evaluate(labels, metric.output_of(probs, decided), probs.shape[1])
+    def undecided_score(probs: np.ndarray) -> float:
+        return metric.evaluate(labels, metric.output_of(probs), probs.shape[1])
 
     if metric.target == "regression":
         values = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
@@ -118,5 +118,5 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
     for name in names:
         rest = [other for other in used if other != name]
         worth.append(0.0 if name not in used else blend_score - score_of(rest) if rest else None)
-    scores = [decided_score(probs_of(name)) for name in names]
+    scores = [undecided_score(probs_of(name)) for name in names]
     return Diversity(names, agreement.tolist(), scores, worth)

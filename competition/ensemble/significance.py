@@ -44,7 +44,7 @@ class Difference:
     def p_value(self) -> float:
         """Two-sided p-value: the larger of two tests, so both must agree.
 
-        The normal test on value / noise includes the spread over seeds; for metrics of labels the exact test on changed
+        The normal test on value / noise includes the spread over seeds; for metrics of labels the swap test of changed
         rows is valid for any number of rows.
         """
         if not self.noise:

@@ -1,4 +1,4 @@
-"""The trivial baseline: the best score of an answer that looks at no image. A result that is not better has learned nothing."""
+"""The trivial baseline: the best score of an answer that looks at no row. A result that is not better has learned nothing."""
 
 from collections.abc import Iterator
 

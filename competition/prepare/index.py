@@ -140,7 +140,8 @@ def require_images(index: pd.DataFrame, members: Collection[str]) -> None:
     if members and not has_images(index):
         raise UserError(
             f"no image file was found for the rows of the table, and {first_few(members)} would be trained on images: add the image files "
-            "to competition.source, or state `members` with predictions made elsewhere alone (docs/external_predictions.md)"
+            "to competition.source, or state `members` with predictions made elsewhere alone, whose files `make folds` does not need yet "
+            "(docs/external_predictions.md)"
         )
 
 

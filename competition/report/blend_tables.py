@@ -28,7 +28,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     metric = METRICS.get(scores["metric"])
     target = metric.target if metric is not None else "single"
     names = {"trivial": f"trivial: {scores['trivial']['name']}"}
-    note = f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image. "
+    note = f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no row. "
     if len(scores["members"]) > 1:  # with one member the others are that member
         names |= {"equal": "equal weights of all members", "best": f"the best member: {best_members(scores)}"}
         note += (
@@ -86,8 +86,8 @@ def worth_tables(scores: Scores) -> list[Table]:
         alone = f"{metric.display(diversity['score'][n]):.4f}"
         rows.append([name, alone, "–" if worth is None else f"{worth:+z.4f}", *others])
     note = (
-        "Worth is what the blend loses without the member, the weights of the others in the same ratios. Alone and worth are of the rows "
-        "that everything was chosen on, so both are optimistic; if the honest score is higher all the same, that is chance. "
+        "Worth is what the blend loses without the member, the weights of the others in the same ratios. Alone and worth are without the "
+        "decision rule, which is fitted to the whole blend, and of the rows that everything was chosen on, so both are optimistic. "
         f"Under each name: {similarity.get(metric.target, 'share of rows with the same most probable class')}. "
         "Two identical members have 1.000, and one is worth nothing."
     )

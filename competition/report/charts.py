@@ -30,7 +30,7 @@ class Point:
 
 
 def score_chart(points: Sequence[Point], band: tuple[float, float] | None, metric: str) -> Markup:
-    """Scores with their standard errors, one row each, with their names above.  band: 95 % interval of the expected leaderboard score."""
+    """Scores with their standard errors, one row each, with their names above.  band: 95 % interval of the score expected on test rows."""
     lowest, highest = score_range(metric)
     whiskers = []  # the ends of each standard error, inside the limits of the metric
     for point in points:
@@ -42,7 +42,7 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, metri
     if band:
         (left, top), (right, bottom) = drawing.pixels(band, (0, height))
         drawing.add("rect", x=left, y=top, width=right - left, height=bottom - top, fill="band")
-    drawing.axes(x=4, title="shaded: expected leaderboard, 95 %" if band else "", across=metric)
+    drawing.axes(x=4, title="shaded: expected on test rows, 95 %" if band else "", across=metric)
     for row, (point, whisker) in enumerate(zip(points, whiskers, strict=True)):
         value, y = number(point.value), ROW_HEIGHT * row + 44
         if point.error is not None:

@@ -14,7 +14,7 @@ from competition.report.page import Block, Charts, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
 from competition.report.stored_blends import read_table, stored_decisions
 
-WORST, PAIRS = 15, 12
+WORST, PAIRS, TIED = 15, 12, 3
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
 FEWEST_CLASSES = 10  # for a sentence on F1 and number of rows
 EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
@@ -98,8 +98,10 @@ def classes_section(rows: HonestRows, prepared: Prepared) -> Section:
     wrong = table - np.diag(table.diagonal())
     cells = []
     for score in scores:
-        of_class = wrong[score.number]
-        confused_with = f"{names[of_class.argmax()]} ({of_class.max():,})" if of_class.any() else "–"
+        most = wrong[score.number].max()
+        others = [names[other] for other in np.flatnonzero(wrong[score.number] == most)]
+        listed = ", ".join(others[:TIED]) + " ..." * (len(others) > TIED)
+        confused_with = f"{listed} ({most:,}{' each' if len(others) > 1 else ''})" if most else "–"
         figures = [f"{value:.4f}" for value in (score.f1, score.precision, score.recall)]
         cells.append([names[score.number], confused_with, *figures, f"{score.rows:,}"])
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]

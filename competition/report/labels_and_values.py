@@ -63,7 +63,7 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
         rows.append([names[c], *cells, f"{score.rows:,}", f"{score.predicted:,}"])
     columns = ["label", "F1", "F1 of every row", "precision", "recall", "average precision", "AUC", "rows with it"]
     note = (
-        "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no image. A label that no "
+        "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no row. A label that no "
         "row has, or every row, has neither average precision nor AUC."
     )
     text = f"All labels are right in {right:,} of {count:,} rows, by blends fitted without their fold."

@@ -124,7 +124,7 @@ def scores_table(
         rows.append([name, mean, *of_folds])
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
-        f"Trivial baseline: {trivial[0][0]}, which looks at no image; its mean is of folds, too, not of all rows together."
+        f"Trivial baseline: {trivial[0][0]}, which looks at no row; its mean is of folds, too, not of all rows together."
     )
     if any(tuned_folds.values()):
         note += (

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.budget.portfolio import FEW_ROWS
 from competition.config.errors import counted
 from competition.config.params import Params
+from competition.config.params_file import BUDGET_FILE
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.members import TrainedFold, by_epoch, overfitting
@@ -100,8 +102,10 @@ def open_steps(
     if len(params.members) + len(params.external) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
     trained = [name for name, member in params.members.items() if member.head is None]
-    if params.members and not trained:
-        basis = "features are frozen: larger networks and fine-tuning are not tried"
+    if params.members and not trained and not prepared.folder.with_name(BUDGET_FILE.parent.name).is_dir():
+        basis = (
+            f"features are frozen: larger networks are not tried, nor fine-tuning, which needs some {FEW_ROWS} photos"
+        )
         steps.append(Step("spend half an hour", "make train predict HOURS=0.5", None, basis))
     if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))

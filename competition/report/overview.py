@@ -37,10 +37,10 @@ def verdict(scores: Scores) -> str:
     if any(NOT_OUT_OF_FOLD in note for note in scores.get("notes", ())):
         return f"{score} is not honest, if the models of a member were trained on these rows, as it seems."
     if scores.get("optimistic"):
-        return f"{score} is optimistic: every row took part in choosing the hyperparameters. Without a look at the images {trivial}."
+        return f"{score} is optimistic: every row took part in choosing the hyperparameters. The trivial baseline scores {trivial}."
     if doubts := doubts_of_folds(scores):
-        return f"{score} may be optimistic: {'; '.join(doubts)}. An answer that looks at no image scores {trivial}."
-    return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
+        return f"{score} may be optimistic: {'; '.join(doubts)}. The trivial baseline, which looks at no row, scores {trivial}."
+    return f"{score} on rows that took no part in any choice; the trivial baseline, which looks at no row, scores {trivial}."
 
 
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:
@@ -81,13 +81,13 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
         Figure(f"{score_kind(scores)} {scores['metric']}", honest, "; ".join(notes), main=True),
-        Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
+        Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no row"),
     ]
     if reason := without_expectation(scores):
-        result.append(Figure("expected leaderboard", "unknown", reason))
+        result.append(Figure("expected on test rows", "unknown", reason))
     elif band:
         note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
-        result.append(Figure("expected leaderboard", f"{number(band[0], band[1])} to {number(band[1])}", note))
+        result.append(Figure("expected on test rows", f"{number(band[0], band[1])} to {number(band[1])}", note))
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
 
@@ -142,7 +142,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     if is_honest and kind == "honest":
         note += " Quote the filled one of the blend."
     if test_scores:
-        note += " Blue: test rows, a part of which scatters more than the shaded interval, which is for all."
+        note += " Blue: on test rows. The shaded interval is for all of them; the score of a part scatters more."
     if min(ends) - width <= trivial["score"] <= max(ends) + width:  # else it would compress the chart
         points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
     return Charts([score_chart(points, band, scores["metric"])], note)

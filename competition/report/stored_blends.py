@@ -86,8 +86,8 @@ def blends_of(blends: Path, file: str = "*") -> list[Path]:
 
 
 def blend_of(blends: Path, entry: Entry) -> Path | None:
-    """The stored blend of a ledger entry: of those with its file the one with its metric, honest score and doubt; None if there is none."""
-    for folder in blends_of(blends, entry.file):
+    """The stored blend of a ledger entry: of those with its file the newest with its metric, honest score and doubt; None = none."""
+    for folder in sorted(blends_of(blends, entry.file), key=lambda folder: -folder.stat().st_mtime):
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
         of_blend = (scores["metric"], scores["honest"], bool(doubts_of(scores)))
         if of_blend == (entry.metric, entry.honest_score, entry.is_doubted):

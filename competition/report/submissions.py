@@ -1,4 +1,4 @@
-"""The report's section on the leaderboard: honest against public scores, and which two submissions to select."""
+"""The report's section on submissions: honest against public scores, and which two to select on Kaggle."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from competition.report.repeated_choices import on_same_rows
 from competition.report.terminal import plus_minus
 from competition.submission import ledger
 
-TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
+TITLE, SOURCES = "Submissions", "submissions/ledger.jsonl · make submit, make submissions"
 NO_SCORE = (
     "No submission has a public score of Kaggle. `make submit` sends the submission of the current parameters and waits for "
     "its score."
@@ -42,7 +42,7 @@ def leaderboard_section(
         honest = f"{entry.honest_score:.4f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
         public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
         public += " (make grade)" if row.state == ledger.GRADED else ""
-        columns = {"select": entry.file, "why": why, "honest (training rows)": honest}
+        columns = {"submission": entry.file, "why": why, "honest (training rows)": honest}
         cells.append({**columns, "public (other rows: test)": public})
     note = "On Kaggle the better of two selected submissions counts. The private score is of rows that neither column has seen."
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
@@ -52,7 +52,7 @@ def leaderboard_section(
         )
     if refuted := sum(is_refuted(row, public_share) for row in comparable_with_newest(rows)):
         note += f" {counted(refuted, 'submission')} with a public score worse than chance explains come last."
-    table = Table.of(cells, 2, note, title="Which two submissions to select")
+    table = Table.of(cells, 2, note, title="The first choices by honest score")
     return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share) or unscored]), table])
 
 

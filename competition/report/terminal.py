@@ -158,7 +158,7 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
     if difference.value > 0 and difference.is_significant:
         return []
     score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
-    return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
+    return [f"not better than an answer that looks at no row: {trivial['name']} ({score})"]
 
 
 def gain_of_equal_weights(scores: Scores) -> Difference | None:

@@ -45,7 +45,7 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
     metric, baseline = blend["metric"], ""
     if trivial := blend.get("trivial"):
         baseline = (
-            f" The trivial baseline ({trivial['name']}) looks at no image and scores {trivial['score']:.4f} ± "
+            f" The trivial baseline ({trivial['name']}) looks at no row and scores {trivial['score']:.4f} ± "
             f"{trivial['standard_error']:.4f}."
         )
     if selection.is_blend:

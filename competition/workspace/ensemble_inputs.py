@@ -193,12 +193,12 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
 
 
 def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
+    """Member -> digest of its fold models, or of its predictions if external; an equal digest means "not trained again"."""
     runs_by_member, digests = blended_runs(workspace), {}
     for name, source in sources.items():
         runs = [run for run in runs_by_member.get(name, ()) if run.digest in source]
         weights = [
             digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]}) for run in runs
         ]
-        digests[name] = weights[0] if len(weights) == 1 else digest_of(weights or source)
+        digests[name] = weights[0] if len(weights) == 1 else digest_of(weights or [source["oof"], source["test"]])
     return digests

@@ -67,6 +67,7 @@ class Workspace:
         result = read_manifest(manifest)
         if result is None:
             raise UserError(
-                f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first"
+                f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first, or name "
+                "another parameter file by PARAMS="
             )
         return result

@@ -194,7 +194,6 @@ def test_identical_members_agree_on_all_rows_and_contribute_nothing():
     blend = Blend("equal", "mean", dict.fromkeys(names, 1 / 3))
     chain = Chain("macro_f1", {name: {"identity": 1.0} for name in names}, blend, ARGMAX)
     table = diversity(chain, as_members(probs), labels, np.arange(600), F1)
-    assert table.names == names
-    assert table.agreement[0][2] == 1 and table.agreement[0][1] < 0.95
+    assert table.names == names and table.agreement[0][2] == 1 and table.agreement[0][1] < 0.95
     assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
     assert np.allclose(table.score, [F1.evaluate(labels, p) for p in probs], atol=5e-3)

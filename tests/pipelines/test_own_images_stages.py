@@ -63,7 +63,7 @@ def test_without_test_images_the_result_is_an_honest_score_and_later_commands_co
     for stage in ("submit", "grade"):
         assert "has no test images, so there is no submission" in workspace.refused_here(stage)
     workspace.here("submissions", "leaderboard", "list_blends", "folds", "report")
-    assert "no test images: cross-validation only" in workspace.page and "expected leaderboard" not in workspace.page
+    assert "no test images: cross-validation only" in workspace.page and "expected on test rows" not in workspace.page
 
 
 def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_download(cross_validated, tmp_path) -> None:

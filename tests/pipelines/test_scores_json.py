@@ -97,7 +97,7 @@ def test_the_conclusion_names_the_rows_it_rests_on_and_what_is_doubted(tuned: tu
 def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targets, output, answer) -> None:
     useless = ViewPredictions(IDS, ("identity",), output[:, None].astype(np.float32), METRICS[metric].target)
     scores, chain = scores_of_blend(metric, targets, useless)
-    assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
+    assert f"WARNING not better than an answer that looks at no row: {answer}" in conclusion(scores)
     assert "not better than an answer" in score_figures(scores, [])[0].note
     note = summary_rows(scores, chain)[0][-1]
     assert note == "identity; not better than the trivial baseline"

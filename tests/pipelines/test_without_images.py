@@ -55,6 +55,9 @@ def test_without_images_the_score_and_the_submission_are_those_with_placeholders
     assert "<img" not in page and "Adversarial validation" not in page and "No pictures" not in page
     assert pd.read_csv(bare.work / "folds.csv", dtype=str, keep_default_na=False)["file"].eq("").all()
     assert bare.here("train") == "train: nothing to train, because every member was trained elsewhere"
+    bare.here("blend", sets="members.weak.predictions.folds=others")  # the same predictions, doubted
+    first, second = sorted(folder.name for folder in (bare.work / "blends").iterdir())
+    assert "different fold models" not in bare.here("compare_blends", a=first, b=second)
 
 
 def test_what_needs_images_says_so_where_there_are_none(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
     assert index.groupby("group")["fold"].nunique().max() == 1
     rows = support.to_numpy(float)  # class shares differ by at most .04 in all between a fold and all rows
     assert np.abs(rows / rows.sum(0) - rows.sum(1, keepdims=True) / rows.sum()).sum(0).max() <= 0.04
-    assert np.ptp(support.sum(0)) <= 0.01 * len(index)
-    assert (support > 0).all(axis=None)
+    assert np.ptp(support.sum(0)) <= 0.01 * len(index) and (support > 0).all(axis=None)
 
 
 @pytest.mark.parametrize("seed", range(5))

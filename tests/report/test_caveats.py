@@ -82,7 +82,7 @@ def test_terminal_and_report_show_the_interval_only_if_test_rows_look_like_train
         scores = scores_of(shift, odds=dict.fromkeys(IDS, 1.0))
         assert conclusion(scores).endswith("expected on 100 test rows: 0.8800 to 0.9200 (95 %)") == (shift is ALIKE)
         assert (caution_lines(scores) == []) == (shift is ALIKE)
-        assert {f.name: f.value for f in score_figures(scores, [])}["expected leaderboard"] == interval
+        assert {f.name: f.value for f in score_figures(scores, [])}["expected on test rows"] == interval
         section = caveats_section(tmp_path, Caveats(SERIES, {}, shift), train, scores)
         texts = [block for block in section.blocks if isinstance(block, Text)]
         assert [text.warning for text in texts[:2]] == [True, shift is OTHER]
