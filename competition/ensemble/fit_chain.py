@@ -15,7 +15,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.blend import fit_blend, sampled_rows
+from competition.ensemble.blend import Blend, fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
@@ -116,13 +116,17 @@ class NestedCrossFit:
         """The selected chain, fitted on all rows."""
         return self.candidates(frozenset())[self.select(frozenset())].chain
 
-    def cross_fit(self, key: CandidateKey | None = None) -> CrossFitted:
-        """Predict each block with a chain fitted without it: that of `key`, else the one that was selected without it."""
+    def cross_fit(self, key: CandidateKey | None = None, blend: Blend | None = None) -> CrossFitted:
+        """Predict each block with a chain fitted without it: that of `key`, else the one that was selected without it.
+
+        blend: in place of that of each chain.
+        """
         selected = {block: key or self.select(frozenset({block})) for block in self.block_numbers}
         probs = np.zeros((len(self.labels), self.classes), np.float32)
         decided = np.zeros(probs.shape, bool) if self.metric.target == "multi" else np.zeros(len(probs), np.int64)
         for block, rows in self.rows_of.items():
             chain = self.candidates(frozenset({block}))[selected[block]].chain
+            chain = chain if blend is None else replace(chain, blend=blend)
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
         return CrossFitted(probs, decided, self.metric.output_of(probs, decided), selected)
 

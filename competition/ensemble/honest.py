@@ -66,13 +66,17 @@ def fit_and_score_chain(
     chain, cross_fitted = nested.chain(), nested.cross_fit()
     output, outputs, gains = cross_fitted.output, {}, {}
     for baseline in (equal_weights, best_member):
-        outputs[baseline] = nested.cross_fit(baseline).output
-        weights = nested.candidates(frozenset())[baseline].chain.blend.weights
+        blend = nested.candidates(frozenset())[baseline].chain.blend
+        # One member in all folds where rows of two of them would be ranked against each other, which favours the baseline a little.
+        is_common = metric.ranks_rows and baseline == best_member
+        outputs[baseline] = nested.cross_fit(baseline, blend if is_common else None).output
+        weights = blend.weights
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
         gains[baseline] = nested.difference(outputs[baseline], output, seeds)
     best_members: dict[str, tuple[int, ...]] = {}
     for block in nested.block_numbers:
-        weights = nested.candidates(frozenset({block}))[best_member].chain.blend.weights
+        chosen_without = frozenset() if metric.ranks_rows else frozenset({block})
+        weights = nested.candidates(chosen_without)[best_member].chain.blend.weights
         name = max(weights, key=lambda member: weights[member])
         held_out = sorted(int(fold) for fold in np.unique(rows.folds[nested.blocks == block]))
         best_members[name] = (*best_members.get(name, ()), *held_out)

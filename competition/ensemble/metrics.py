@@ -71,13 +71,17 @@ class Metric:
         return self.from_probs is None
 
     @property
+    def ranks_rows(self) -> bool:
+        """True if the order of all rows counts, so that rows of two members, each with a scale of its own, score less together."""
+        return self.from_probs in (target_metrics.mean_column_auc, target_metrics.mean_average_precision)
+
+    @property
     def scores_order(self) -> bool:
         """True if only the order of the rows by each label's probability counts, so that one scale of all log odds changes nothing.
 
         Not of classes that exclude each other: a temperature changes the order of the rows by the probability of a class.
         """
-        functions = (target_metrics.mean_column_auc, target_metrics.mean_average_precision)
-        return self.target == "multi" and self.from_probs in functions
+        return self.target == "multi" and self.ranks_rows
 
     @property
     def range(self) -> tuple[float, float]:

@@ -13,10 +13,9 @@ SOURCES = "blend/scores.json, blend/chain.json · make predict"
 def blend_sections(scores: Scores, chain: Chain) -> list[Section]:
     """The gains of the blend over its baselines with cautions, the views, and of several members what each is worth."""
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
-    sections = [
-        Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings]),
-        Section("views", "Views", SOURCES, [views_table(scores, chain)]),
-    ]
+    sections = [Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings])]
+    if any(len(policy) > 1 or scores["views"][name]["effect"]["value"] for name, policy in chain.policies.items()):
+        sections.append(Section("views", "Views", SOURCES, [views_table(scores, chain)]))
     if worth := worth_tables(scores):
         title, sources = "What each member is worth", "blend/scores.json · make predict"
         sections.append(Section("worth", title, sources, worth))
@@ -31,11 +30,17 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     note = f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no row. "
     if len(scores["members"]) > 1:  # with one member the others are that member
         names |= {"equal": "equal weights of all members", "best": f"the best member: {best_members(scores)}"}
-        note += (
-            'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
-            "fold and score less than the member that is best over all rows. Baselines use the views of their members and fit a decision "
-            "rule of their own, as the blend does; the members in the chart have their identity view only, and the plain rule. "
+        if metric is not None and metric.ranks_rows:
+            note += 'The baseline "best member" was chosen on the same rows, which favours it a little. '
+        else:
+            note += (
+                'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
+                "fold and score less than the member that is best over all rows. "
+            )
+        own = (
+            " and fit a decision rule of their own, as the blend does" if metric is None or metric.needs_labels else ""
         )
+        note += f"Baselines use the views of their members{own}; a member's own score is of its identity view only. "
     if (plain := plain_rule(chain)) is not None:
         names["default_rule"] = f"the same blend with {plain}"
     note += "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."

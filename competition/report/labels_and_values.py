@@ -34,8 +34,8 @@ POINTS = 150  # of a curve
 NOTE = (
     "Precision: the share of the rows predicted to have the label that have it; recall: the share of the rows with the label that are "
     "predicted to have it; F1: their harmonic mean. Each curve is of one label at every threshold. Dots in the left chart: the "
-    "predictions of the blend, whose thresholds were chosen without the row's fold; in the right chart: the highest F1 of these rows, "
-    "which is optimistic."
+    "predictions of the blend, at thresholds chosen without the row's fold, or at 0.5 if it has none; in the right chart: the highest "
+    "F1 of these rows, which is optimistic."
 )
 
 

@@ -103,9 +103,8 @@ def open_steps(
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
     trained = [name for name, member in params.members.items() if member.head is None]
     if params.members and not trained and not prepared.folder.with_name(BUDGET_FILE.parent.name).is_dir():
-        basis = (
-            f"features are frozen: larger networks are not tried, nor fine-tuning, which needs some {FEW_ROWS} photos"
-        )
+        photos = round(FEW_ROWS * params.prepare.folds / (params.prepare.folds - 1), -2)
+        basis = f"features are frozen: no larger networks are tried, and no fine-tuning, which needs some {photos:.0f} photos"
         steps.append(Step("spend half an hour", "make train predict HOURS=0.5", None, basis))
     if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))

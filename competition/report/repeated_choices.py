@@ -53,10 +53,12 @@ def repeated_choices(ledger: Ledger, current: Entry, public_share: float) -> lis
 
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:
-    """Return True if two entries are scored by the same metric on the same rows, honestly.
+    """Return True if two entries are scored by the same metric on the same rows, honestly, in folds that keep the same rows together.
 
     The digest is of the rows that the blend was fitted on, of which those that chose hyperparameters have no score.
     """
     if entry.is_doubted or (entry.metric, entry.oof_rows) != (current.metric, current.oof_rows):
         return False  # a doubted score is none to choose by
+    if entry.grouping and current.grouping and entry.grouping != current.grouping:
+        return False  # photos of one object in several folds make a score optimistic
     return entry.oof_digest == current.oof_digest or not (entry.oof_digest and current.oof_digest)

@@ -40,8 +40,10 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     def displayed(score: Score) -> dict[str, float]:
         return {"score": metric.display(score.value), "standard_error": score.error}
 
+    grouping = params.prepare.group_by
     return {
         "metric": metric.name,
+        "grouping": f"column {params.prepare.group_column}" if grouping == "column" else grouping,
         "members": {name: displayed(score) for name, score in members.items()},
         "trivial": {"name": answer, **displayed(trivial)},
         "over_trivial": paired(labels, trivial_outputs, output, evaluation),

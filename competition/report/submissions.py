@@ -40,15 +40,17 @@ def leaderboard_section(
         entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
         honest = f"{entry.honest_score:.4f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
-        public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
-        public += " (make grade)" if row.state == ledger.GRADED else ""
+        on_test = [("public", row.public_score), ("private", row.private_score)]
+        shown = [f"{part} {score:.5f}" for part, score in on_test if score is not None] or ["–"]
+        shown += ["(make grade)"] if row.state == ledger.GRADED else []
         columns = {"submission": entry.file, "why": why, "honest (training rows)": honest}
-        cells.append({**columns, "public (other rows: test)": public})
-    note = "On Kaggle the better of two selected submissions counts. The private score is of rows that neither column has seen."
+        cells.append({**columns, "other rows: test": " ".join(shown)})
+    note = "On Kaggle the better of two selected submissions counts. The private score there is of rows unseen so far."
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
         note += (
             f" {elsewhere} of {len(rows)} submissions do not compare with {choices[0][0].entry.digest[:4]}: the honest score is on other "
-            "rows, by another metric, optimistic or doubted. `make compare-blends` compares two of them on their common rows."
+            "rows, in folds of other groups, by another metric, optimistic or doubted. `make compare-blends` compares two of them on "
+            "their common rows."
         )
     if refuted := sum(is_refuted(row, public_share) for row in comparable_with_newest(rows)):
         note += f" {counted(refuted, 'submission')} with a public score worse than chance explains come last."

@@ -104,7 +104,9 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     if len(rows) > 1:
         # Its score is not that of the member's own row, which has the identity view and no choice.
         error = with_error(scores["best"]["score"], scores["best"]["standard_error"], scores["metric"])
-        chosen = f"with views and decision rule; chosen on the other folds: {best_members(scores)}"
+        metric = metric_named(scores["metric"])
+        own = "with views and decision rule" if metric.needs_labels else "with views"
+        chosen = f"{own}; chosen on {'all rows' if metric.ranks_rows else 'the other folds'}: {best_members(scores)}"
         rows.append(["best member", error, "", chosen])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"

@@ -49,6 +49,7 @@ class Entry:
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
     runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits
     is_doubted: bool = False  # a member probably knew the rows of honest_score, or its test rows have the ids of others
+    grouping: str = ""  # which rows share a fold, as in scores.json; "" = not recorded
 
 
 GRADED = "graded here"  # the state of a submission file with the scores of `make grade`

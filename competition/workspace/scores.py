@@ -78,7 +78,8 @@ def result_line(metric: str, manifest: Manifest) -> str:
 
 def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
     """Mean and range of the held-out scores of each run of these members, beside the trivial baseline."""
-    params, prepared, lines, tuned_folds = workspace.params, workspace.prepared, list[str](), set[int]()
+    params, prepared, lines = workspace.params, workspace.prepared, list[str]()
+    tuned_folds, tuned_members = set[int](), list[str]()
     sign = metric_named(prepared.competition.metric).sign
     for run in [run for name in names for run in runs_of(workspace, name)]:
         folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_manifest_path(run, fold))]
@@ -87,6 +88,7 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
             continue
         tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
         tuned_folds.update(tuned)
+        tuned_members += [run.title] if tuned else []
         trivial = np.array([trivial_score_of_folds(prepared, [fold])[1] for fold in folds])
         unbeaten = int((sign * scores <= sign * trivial).sum())
         beside = f"; the trivial baseline's is {trivial.mean():.4f} on the same fold{'s' * (len(folds) > 1)}"
@@ -99,11 +101,11 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
         place = f"in {display_path(run.folder)}"
         lines.append(f"train {run.title}: {counted(len(folds), 'fold')}, {score}{beside}; {place}")
     if tuned_folds:
-        chose = f"rows of {fold_names(sorted(tuned_folds))} took part in choosing hyperparameters"
+        chose = f"rows of {fold_names(sorted(tuned_folds))} took part in choosing hyperparameters of {', '.join(tuned_members)}"
         honest = "and no rows are left for one"
         if len(tuned_folds) < params.prepare.folds:
             honest = "`make predict` computes the honest score, without those rows"
-        lines.append(f"train: {chose}, so these means are not honest scores; {honest}")
+        lines.append(f"train: {chose}: their means are not honest scores; {honest}")
     return lines
 
 

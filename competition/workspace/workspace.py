@@ -68,6 +68,6 @@ class Workspace:
         if result is None:
             raise UserError(
                 f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first, or name "
-                "another parameter file by PARAMS="
+                "another parameter file (PARAMS)"
             )
         return result

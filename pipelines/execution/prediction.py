@@ -61,7 +61,7 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
     lacking = ", ".join(f"fold {fold} ({reason})" for fold, reason in reasons.items())
     # Fewer than two folds have no honest score.
     is_enough = job.params.prepare.folds - len(reasons) > 1
-    without = "; `make predict ALLOW_PARTIAL=1` predicts without it" if is_enough else ""
+    without = "; `make predict ALLOW_PARTIAL=1` predicts with the other folds" if is_enough else ""
     if is_named:
         return UserError(f"run {run.label} lacks {lacking}{without or '; adopt and train it, or name another one'}")
     others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
@@ -75,7 +75,9 @@ def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str
         if "@" not in name and one.digest != run.digest
     }
     if also := [f"{title} lacks {counted(count, 'fold')}" for title, count in stale.items() if count]:
-        return UserError(f"member {run.title} lacks {lacking}; {', '.join(also)}; `make train` trains them all")
+        return UserError(
+            f"member {run.title} lacks {lacking}; {', '.join(also)}; `make train` trains them all{without}"
+        )
     train = f"make train MEMBER={run.name}" + (f" FOLD={min(reasons)}" if len(reasons) == 1 else "")
     return UserError(f"member {run.title} lacks {lacking}; `{train}` trains it{without}")
 

@@ -96,7 +96,9 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
     newest = existing[-1]
     if not prefix and newest.digest != entry.digest:
         call = f"`make {verb} FILE={Path(newest.file).stem[:4]}`"
-        job.echo(f"{verb}: {newest.file} ({honest_score_text(newest)}) is newer than {entry.file}; {call} takes it")
+        job.echo(
+            f"{verb}: {newest.file} ({honest_score_text(newest)}) was made or confirmed after {entry.file}; {call} takes it"
+        )
     return entry
 
 

@@ -47,13 +47,21 @@ def run(job: Job) -> None:
         f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both fitted without "
         "the fold of each row"
     )
+    groupings = [each.get("grouping", "") for each in scores]
+    are_alike = groupings[0] == groupings[1] or "" in groupings
     doubted = " and ".join(folder.name for folder, each in zip((a, b), scores) if doubts_of(each))
     job.echo(
         f"  {gain(difference)}; not counting other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}"
-        + (f"; DOUBTED, because the score of {doubted} is, see below" if doubted else ""),
+        + (f"; DOUBTED, because the score of {doubted} is, see below" if doubted else "")
+        + ("" if are_alike else "; NOT COMPARABLE: one of the scores is optimistic, see below"),
         *seeds_line(spreads, sorted({*old_weights, *new_weights})),
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
+    if not are_alike:
+        job.echo(
+            f"  the folds of {a.name} keep rows together by {groupings[0]}, those of {b.name} by {groupings[1]}: where photos of "
+            "one object are in several folds, the score is too good"
+        )
     if retrained:
         job.echo(f"  members with different fold models: {', '.join(retrained)}")
     label_of = dict(zip(rows.ids, rows.labels))

@@ -68,7 +68,8 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     if low <= private <= high:
         return f"the private one is inside of {of_rows}"
     advice = (
-        "look at adversarial validation (`make report`), and whether models of external predictions were trained on the rows they predict, "
+        "look at series across folds and adversarial validation (`make report`), and whether models of external predictions were trained "
+        "on the rows they predict, "
         "or their ids or columns are exchanged"
     )
     if metric_named(entry.metric).sign * (private - (low + high) / 2) > 0:

@@ -123,8 +123,10 @@ def run(job: Job) -> None:
         instead = "`make predict-folder FOLDER=new_photos` predicts others"
         job.echo(f"blend: no submission is written, because there are no test images; {instead}")
     recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), prepared.competition.name)
-    others = [entry for entry in recorded.entries if entry.digest != scores["submission"]]
-    if others and (other := blend_of(job.path("blends"), others[-1])) is not None:
+    own_entry = ledger.entry_of_blend(recorded.entries, scores)
+    is_whole = own_entry is not None and not own_entry.partial  # partial ones may have no row in common
+    others = [entry for entry in recorded.entries if entry.digest != scores["submission"] and not entry.partial]
+    if is_whole and others and (other := blend_of(job.path("blends"), others[-1])) is not None:
         own = kept_as(job.path("blends", Path(scores["file"]).stem), path.parent)
         job.echo(f"another blend: `make compare-blends A={other.name} B={own.name}` compares them")
 
@@ -297,6 +299,7 @@ def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[st
         optimistic=scores["optimistic"],
         runs=runs,
         is_doubted=bool(doubts_of(scores)),
+        grouping=scores["grouping"],
     )
     job.submissions.mkdir(exist_ok=True)
     ledger.append_entry_once(job.submissions / "ledger.jsonl", entry)

@@ -178,6 +178,17 @@ def test_the_gain_of_the_decision_rule_is_told_apart_from_those_of_the_weights()
     assert everywhere.score[0] == F1.evaluate(labels, good.argmax(1), 4)  # without the rule of the blend
 
 
+def test_under_an_auc_the_best_member_is_the_same_in_all_folds():
+    """Rows of a member whose log odds are three times as large are not ranked against those of another."""
+    labels, probs = draw([2.0, 2.0], rows=150)
+    probs[1] = probs[1] ** 3 / (probs[1] ** 3).sum(1, keepdims=True)
+    result, auc = (
+        scored(rows_of(labels, probs), replace(SETTINGS, metric="mean_column_auc")),
+        METRICS["mean_column_auc"],
+    )
+    assert result.best.value == pytest.approx(max(auc.evaluate(labels, member, 5) for member in probs), abs=1e-4)
+
+
 def test_no_score_is_of_rows_that_chose_hyperparameters():
     labels, probs = draw([2.0, 2.5], rows=300)
     others = np.arange(300) % 5 != 0

@@ -59,8 +59,7 @@ def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget
         assert type(pixels) is kind and pixels.shape == EXPECTED.shape
         for rows in ([4, 0, 8, 4], [], range(N)):
             np.testing.assert_array_equal(pixels[np.array(rows, int)], EXPECTED[np.array(rows, int)])
-    assert len(cached_files(budget)) == (disk > 0)
-    assert is_streamed(pixels) == (kind is Stream)
+    assert len(cached_files(budget)) == (disk > 0) and is_streamed(pixels) == (kind is Stream)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +92,7 @@ def test_images_that_never_fit_delete_nothing_and_a_full_disk_is_not_written_to(
     decoded(shards, budget)
     assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
     monkeypatch.setattr(decoded_cache, "LEFT_FREE", 10**18)  # more than any disk has
-    assert type(decoded(shards, budget, source="y")) is Stream
-    assert len(cached_files(budget)) == 1
+    assert type(decoded(shards, budget, source="y")) is Stream and len(cached_files(budget)) == 1
 
 
 def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(shards, budget) -> None:

@@ -37,8 +37,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     for block in ("members", "train", "predict"):
         assert getattr(unpacked_params, block) == getattr(local_params, block)
     assert unpacked_params.competition.source == unpacked_params.storage.bucket == unpacked_params.convert.target == ""
-    assert unpacked_params.device.require == "tpu"
-    assert unpacked_params.cache.folder == ""
+    assert unpacked_params.device.require == "tpu" and unpacked_params.cache.folder == ""
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
 
 

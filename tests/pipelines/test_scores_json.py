@@ -141,6 +141,6 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_stands_beside_the_t
         trivial = np.mean([trivial_score(labels, metric_named("macro_f1"), 2)[1] for labels in of_folds])
         assert f"{score}; the trivial baseline's is {trivial:.4f}" in small and "optimistic" not in cnn
         assert len(notes) == bool(end_of_note)
-        assert all("these means are not honest scores" in note and note.endswith(end_of_note) for note in notes)
+        assert all("their means are not honest scores" in note and note.endswith(end_of_note) for note in notes)
     assert trivial_text(PREPARED, score=0.1).endswith("on 10 rows, NOT BEATEN")
     assert trivial_text(PREPARED, score=0.9).endswith("on 10 rows")

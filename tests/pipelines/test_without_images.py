@@ -58,6 +58,9 @@ def test_without_images_the_score_and_the_submission_are_those_with_placeholders
     bare.here("blend", sets="members.weak.predictions.folds=others")  # the same predictions, doubted
     first, second = sorted(folder.name for folder in (bare.work / "blends").iterdir())
     assert "different fold models" not in bare.here("compare_blends", a=first, b=second)
+    file = bare.work / "blends" / first / "scores.json"
+    file.write_text(file.read_text().replace('"column fold"', '"hash"'))
+    assert "NOT COMPARABLE" in bare.here("compare_blends", a=first, b=second)
 
 
 def test_what_needs_images_says_so_where_there_are_none(tmp_path: Path) -> None:

@@ -104,8 +104,7 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
 @pytest.mark.parametrize(("hours", "sessions"), [(8.75, 1), (8.8, 2), (20, 3)])
 def test_work_is_split_into_sessions_with_time_for_setup(hours: float, sessions: int) -> None:
     result = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
-    assert result.sessions == sessions
-    assert result.hours == pytest.approx(hours + sessions * 0.25)
+    assert result.sessions == sessions and result.hours == pytest.approx(hours + sessions * 0.25)
     assert result.share_of_week == pytest.approx(result.hours / 20)
     assert result.weeks == (2 if result.hours > 20 else 1)
 

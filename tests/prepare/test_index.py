@@ -55,8 +55,7 @@ def test_unreadable_images_are_listed_and_dropped_from_training_only():
     with pytest.raises(UserError, match=r"2 training images cannot be read, such as b \(00.tfrec: the file is empty\)"):
         index.without_bad_images(index_table, "error")
     readable, unreadable = index.without_bad_images(index_table, "drop")
-    assert readable["id"].tolist() == ["a", "t", "u"]
-    assert unreadable["id"].tolist() == ["b", "c", "t"]
+    assert readable["id"].tolist() == ["a", "t", "u"] and unreadable["id"].tolist() == ["b", "c", "t"]
 
 
 def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(tmp_path):

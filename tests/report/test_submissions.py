@@ -44,6 +44,7 @@ CHOICES = {
         [row("a", 0.3, metric="log_loss"), row("b", 0.29, metric="log_loss"), row("c", 0.1, metric="log_loss", optimistic=True)], "ba",
     ),
     "none on other rows": ([row("a", 0.999, **HALF), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)], "cb"),
+    "none in folds of other groups": ([row("a", 0.9, grouping="hash"), row("b", 0.7, grouping="column x")], "b"),
     "a worse one if no other is known": ([row("b", 0.85), row("g", 0.95)], "gb"),
     "no doubted one": ([row("a", 0.9), row("b", 0.999, is_doubted=True), row("c", 0.9), row("d", 1.0, is_doubted=True)], "ca"),
     "one that its public score refutes comes last": (
@@ -95,7 +96,8 @@ def test_scores_of_make_grade_are_shown_and_without_any_score_what_can_be_done_i
     grades.write_text(json.dumps({"a.csv": {ENTRY.metric: {"public": 0.905, "private": 0.8}}}))
     text, table = leaderboard_section(ledger.with_local_grades(rows, grades), 0.3, True).blocks
     assert "1 submission with a public score; 0 outside" in text.lines[0]
-    assert {cells[0]: cells[3] for cells in table.rows} == {"a.csv": "0.90500 (make grade)", "b.csv": "–"}
+    shown = {cells[0]: cells[3] for cells in table.rows}
+    assert shown == {"a.csv": "public 0.90500 private 0.80000 (make grade)", "b.csv": "–"}
 
 
 def test_the_table_names_the_rows_of_each_score_and_what_does_not_compare_with_them() -> None:

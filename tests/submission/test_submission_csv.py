@@ -45,8 +45,7 @@ def test_float32_probabilities_are_read_back_exactly(tmp_path):
     path = tmp_path / "out.csv"
     submission.write(np.array(IDS), probs, PROBABILITIES, sample, path)
     table = submission.read_predictions(path, PROBABILITIES)
-    assert table.index.tolist() == IDS
-    assert np.array_equal(table.to_numpy().astype(np.float32), probs)
+    assert table.index.tolist() == IDS and np.array_equal(table.to_numpy().astype(np.float32), probs)
 
 
 REJECTED = {

@@ -107,8 +107,7 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
 )
 def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_another(tmp_path, change, same):
     before, after = (study_settings(workspace_with(tmp_path, text), "cnn") for text in ("", change))
-    assert (before.name == after.name) == same
-    assert before.own_values == OWN
+    assert (before.name == after.name) == same and before.own_values == OWN
 
 
 def test_warm_starts_bring_the_folds_that_chose_them(tmp_path: Path) -> None:
