@@ -39,8 +39,8 @@ def verdict(scores: Scores) -> str:
     if scores.get("optimistic"):
         return f"{score} is optimistic: every row took part in choosing the hyperparameters. The trivial baseline scores {trivial}."
     if doubts := doubts_of_folds(scores):
-        return f"{score} may be optimistic: {'; '.join(doubts)}. The trivial baseline, which looks at no row, scores {trivial}."
-    return f"{score} on rows that took no part in any choice; the trivial baseline, which looks at no row, scores {trivial}."
+        return f"{score} may be optimistic: {'; '.join(doubts)}. The trivial baseline scores {trivial}."
+    return f"{score} on rows that took no part in any choice; the trivial baseline scores {trivial}."
 
 
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:

@@ -169,7 +169,7 @@ GAIN = DIFFERENCE | {"value": 0.8, "error": 0.01, "low": 0.78, "high": 0.82}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "on rows that took no part in any choice; the trivial baseline, which looks at no row, scores 0.9000"),
+        ({}, "on rows that took no part in any choice; the trivial baseline scores 0.9000"),
         ({"optimistic": True}, "is optimistic: every row took part in choosing the hyperparameters"),
         ({"notes": [f"vit: {FOLDS_UNKNOWN}: it cannot"]}, "may be optimistic: folds of vit unknown."),
         ({"notes": [f"vit: {OTHER_FOLDS} ("]}, "may be optimistic: folds of vit not those of the scored rows."),
