@@ -18,17 +18,13 @@ FOLDER = "work_list"
 
 def save_work(shards: Sequence[Shard], recipe: Recipe) -> list[str]:
     """Write one file per shard; return their paths. Earlier files are removed."""
-    remove_work(recipe.target)
-    paths = []
+    folder, paths = f"{recipe.target}/{FOLDER}", []
+    for name in files.names(folder):
+        files.remove(f"{folder}/{name}")
     for shard in shards:
-        paths.append(f"{recipe.target}/{FOLDER}/{shard.part}-{shard.name}.json")
+        paths.append(f"{folder}/{shard.part}-{shard.name}.json")
         files.write_json(paths[-1], {"recipe": asdict(recipe), "shard": asdict(shard)})
     return paths
-
-
-def remove_work(target: str) -> None:
-    for name in files.names(f"{target}/{FOLDER}"):
-        files.remove(f"{target}/{FOLDER}/{name}")
 
 
 def convert_one(path: str) -> str:

@@ -176,7 +176,8 @@ def publish_result(
     }
     manifest = Manifest(digest_of(needed), dict(needed), written, result, versions())
     files.write_json(f"{target}/{MANIFEST}", asdict(manifest))
-    beam.remove_work(target)
+    for name in files.names(f"{target}/{beam.FOLDER}"):
+        files.remove(f"{target}/{beam.FOLDER}/{name}")
 
 
 def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
