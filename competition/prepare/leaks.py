@@ -40,9 +40,12 @@ def leak_sentence(index: pd.DataFrame, leaks: pd.DataFrame, kind: TargetKind) ->
     """
     test = leaks[leaks["kind"].str.startswith("test in ")].drop_duplicates("id")
     rows = int((index["part"] == "test").sum())
-    text = f"{len(test):,} of {rows:,} test images are also labelled images"
     if test.empty:
         return ""
+    near = len(test) - int(test["exact"].sum())
+    text = f"{len(test):,} of {rows:,} test images are also labelled images"
+    if near:  # which images that look alike anyway are, too
+        text = f"{len(test):,} of {rows:,} test images are or resemble labelled images ({near:,} nearly equal: see whether they are copies)"
     return f"{text}: worth at most {len(test) / rows:.4f} of accuracy" if kind == "single" else text
 
 

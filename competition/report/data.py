@@ -69,7 +69,13 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
         bound = leak_sentence(prepared.index, leaks, competition.targets.kind)
         blocks += [Text([f"LEAK: {bound}."], True)] if bound else []
         shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
-        columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}
+        columns = {
+            "kind": "leak",
+            "id": "id",
+            "match": "equal or nearly equal to",
+            "label": "its label",
+            "exact": "match",
+        }
         blocks.append(findings_table(shown, columns, "Test images among the labelled ones"))
     if len(conflicts):
         photos = conflicts["group"].nunique()

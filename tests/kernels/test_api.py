@@ -130,8 +130,7 @@ def test_sharing_a_dataset_waits_until_kernels_can_read_it(kaggle, client, tmp_p
     kaggle.dataset_polls = 1
     kaggle.faults["GetDatasetStatus"] = ["404", "503", "html"]  # the first one: there is no such dataset
     kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
-    assert kaggle.dataset_polls == -1
-    assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
+    assert kaggle.dataset_polls == -1 and kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
     kaggle.dataset_polls = 10**9
     with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: it is not ready after 0 s"):
         kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
