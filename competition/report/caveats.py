@@ -46,7 +46,7 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folde
     if crossing_rows and crossing_rows >= NOTED * rows:
         advice = (
             "if it is right, set prepare.group_by=embedding in the parameter file; if only in part, name the objects in a column of "
-            "train.csv and set prepare.group_by=column prepare.group_column=NAME"
+            "train.csv (docs/series_and_shift.md makes one) and set prepare.group_by=column prepare.group_column=NAME"
         )
         if group_by == "column":
             advice = (

@@ -28,8 +28,8 @@ class ScoreOnTest:
     source: str
 
 
-def verdict(scores: Scores) -> str:
-    """The result in one sentence."""
+def verdict(scores: Scores, is_repeated: bool = False) -> str:
+    """The result in one sentence.  is_repeated: the same rows have scored other blends, so one may have been chosen by them."""
     score = f"{scores['metric']} {with_error(scores['honest'], scores['standard_error'], scores['metric'])}"
     if useless := no_better_than_trivial(scores):
         return f"{score}: {useless[0]}."
@@ -40,7 +40,8 @@ def verdict(scores: Scores) -> str:
         return f"{score} is optimistic: every row took part in choosing the hyperparameters. The trivial baseline scores {trivial}."
     if doubts := doubts_of_folds(scores):
         return f"{score} may be optimistic: {'; '.join(doubts)}. The trivial baseline scores {trivial}."
-    return f"{score} on rows that took no part in any choice; the trivial baseline scores {trivial}."
+    choice = "making this blend, one of several" if is_repeated else "any choice"
+    return f"{score} on rows that took no part in {choice}; the trivial baseline scores {trivial}."
 
 
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:

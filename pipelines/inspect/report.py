@@ -213,8 +213,9 @@ def head_of(job: Job, results: Results) -> Head:
         longest = max(seconds, key=lambda name: seconds[name])
         note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
         figures.append(Figure("time", duration(sum(seconds.values())), note))
-    verdict = overview.verdict(blend.result)
-    return Head(competition.name, " · ".join(parts), figures, warnings, footer, verdict)
+    choices = choices_lines(job.submissions, job.params, blend.result)
+    verdict = overview.verdict(blend.result, bool(choices))
+    return Head(competition.name, " · ".join(parts), figures, [*warnings, *choices], footer, verdict)
 
 
 def error_sections(job: Job, results: Results) -> list[Section | None]:

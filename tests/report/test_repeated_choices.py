@@ -74,9 +74,8 @@ def test_rows_that_tuned_a_blend_or_were_removed_are_not_scored_and_other_data_a
 
 
 def test_blends_of_other_rows_or_with_a_doubt_are_not_counted_and_without_a_digest_the_size_counts() -> None:
-    fewer = {"oof_rows": ROWS - 50}  # fitted on the same rows, of which 50 chose hyperparameters
-    other, unnamed, doubted = {"oof_digest": "other"}, {"oof_digest": ""}, {"is_doubted": True}
-    ledger = ledger_of(6, d1=other, d2=unnamed, d3=unnamed | fewer, d4=fewer, d5=doubted)
+    fewer, unnamed = {"oof_rows": ROWS - 50}, {"oof_digest": ""}  # 50 rows chose hyperparameters
+    ledger = ledger_of(6, d1={"oof_digest": "other"}, d2=unnamed, d3=unnamed | fewer, d4=fewer, d5={"is_doubted": True})
     assert "2 different blends on these 400 rows" in repeated_choices(ledger, ENTRY, 0.5)[0]
 
 

@@ -177,5 +177,6 @@ GAIN = DIFFERENCE | {"value": 0.8, "error": 0.01, "low": 0.78, "high": 0.82}
     ],
 )
 def test_the_verdict_is_one_sentence_that_says_what_the_score_is_worth(changes: dict, words: str) -> None:
-    sentence = verdict(SCORES | {"over_trivial": GAIN} | changes)
+    sentence = verdict(scores := SCORES | {"over_trivial": GAIN} | changes)
     assert sentence.startswith("macro_f1 0.9100 ± 0.0100") and words in sentence
+    assert verdict(scores, True) == sentence.replace("any choice;", "making this blend, one of several;")
