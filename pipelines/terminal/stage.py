@@ -4,6 +4,7 @@ import faulthandler
 import importlib
 import logging
 import os
+import shlex
 import sys
 import traceback
 from dataclasses import replace
@@ -14,7 +15,7 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
 from competition.config.redaction import redact
-from competition.config.secrets import known_secrets
+from competition.config.secrets import known_secrets, words_of_set
 from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
 from competition.input_pipeline.named_augmentations import augmentation_named
@@ -58,8 +59,11 @@ def run_stage(
             if not file.is_file():
                 reason = "no member is complete yet; `make train HOURS=...` makes the first one"
                 raise UserError(f"{display_path(file)} is missing: {reason}")
-            options = replace(options, params=file)
-            overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
+            sets = shlex.join(
+                word for word in words_of_set(options.sets) if not word.startswith("members.")
+            )  # which it has
+            options = replace(options, params=file, sets=sets)
+            overrides = tuple(parse_overrides(sets))
             params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)
         for augmentation in {name for member in params.members.values() for name in member.train.augment}:

@@ -199,8 +199,9 @@ def test_views_are_given_up_if_a_second_network_fits_instead(prepared: Workspace
 
 def test_a_report_with_the_hours_is_of_the_budget_and_without_them_a_command_names_its_file(spent, tmp_path) -> None:
     workspace = spent[0].copy_to(tmp_path)
-    workspace.do("report", *HOUR)
-    assert "small-linear" in (workspace.work / "budget" / "report.html").read_text()
+    workspace.do("report", *HOUR, sets="members.unused.weights=none device.retries=2")
+    page = (workspace.work / "budget" / "report.html").read_text()
+    assert "small-linear" in page and "SET=&#34;device.retries=2&#34;" in page  # what the budget's file does not have
     assert not (workspace.work / "report.html").exists()
     words = r"\.csv is not of the current parameters\. The blend is of members that HOURS= made and \S+ does not name; "
     assert re.search(rf"^grade: \w+{words}.*PARAMS=\S+/budget/params\.yaml", workspace.do("grade"), re.M)
@@ -294,8 +295,7 @@ def test_a_candidate_that_does_not_fit_is_left_out_but_the_smallest_member_is_ma
     assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
     assert list(load_params(workspace.work / BUDGET_FILE).members) == ["small-linear"]
     workspace.do("report", "--hours", "0.0000001")
-    page = (workspace.work / "budget" / "report.html").read_text()
-    assert "HOURS=" not in page  # the output of the budget says what more time would pay for
+    assert "HOURS=" not in (workspace.work / "budget" / "report.html").read_text()  # the terminal says what they bring
 
 
 @pytest.mark.long
