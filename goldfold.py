@@ -234,9 +234,10 @@ class Project:
         from competition.training.head_trainer import network_with_head
         from competition.training.model import build
 
+        kind = self._prepared.competition.targets.kind
         if run.member.head is not None:
-            return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
-        model = build(run.member.without_pretrained_weights, len(self.classes), self._prepared.competition.targets.kind)
+            return network_with_head(run.member, arrays, kind, self.params.plugins)
+        model = build(run.member.without_pretrained_weights, len(self.classes), kind, self.params.plugins)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
         return model

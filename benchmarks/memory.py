@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.photos import ROOT, fold_of, generated_photos, labelled_photos
 from competition.config.params import Member
 from competition.config.params_file import load_params
+from competition.ensemble.metrics import METRICS
 from competition.input_pipeline.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.input_pipeline.labelled_images import Images
 from competition.prepare import record_files
@@ -63,13 +64,16 @@ def small_member() -> Member:
 def peak(folder: Path, train_folds: int) -> float:
     """Largest resident memory in megabytes."""
     from competition.training.device import open_device
+    from competition.training.engines import engine_of
     from competition.training.fold_rows import FoldRows
     from competition.training.network_trainer import NetworkTrainer
 
     member, device = small_member(), open_device(load_params(ROOT / "params.yaml").device)
     images = load(folder)
     assert images.labels is not None
-    trainer = NetworkTrainer(FoldRows(member, images, int(images.labels.max()) + 1), "accuracy", device, BATCH)
+    rows = FoldRows(member, images, int(images.labels.max()) + 1)
+    engine = engine_of(member, rows.classes, BATCH, device)
+    trainer = NetworkTrainer(rows, METRICS["accuracy"], engine, device)
     for k in range(train_folds):
         trainer.train_to_end(k, member.train)
         trainer.held_out(k)

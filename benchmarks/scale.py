@@ -21,6 +21,7 @@ import numpy as np
 from competition.config.params_file import load_params
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 
@@ -77,7 +78,7 @@ def _fill_block(out: np.ndarray, labels: np.ndarray, start: int, member: int, ba
 def run_case(folder: Path, folds: int) -> None:
     """Fit the default blend with all its choices; print CPU seconds, gigabytes, wall seconds and the honest score."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
-    settings, honest = chain_settings(params, "macro_f1"), params.honest
+    settings, honest = chain_settings(params, METRICS["macro_f1"]), params.honest
     labels = np.load(folder / "labels.npy")
     usage_before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     views = {file.stem: ViewPredictions.load(file, mapped=True) for file in sorted(folder.glob("m*.npz"))}

@@ -184,7 +184,7 @@ def main() -> int:
         arguments.error("--seeds: 2 or more are needed for a standard error")
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
     # Fewer resamples only make the standard errors less precise.
-    settings, honest = chain_settings(params, "macro_f1"), replace(params.honest, resamples=RESAMPLES)
+    settings, honest = chain_settings(params, METRICS["macro_f1"]), replace(params.honest, resamples=RESAMPLES)
     start, verdicts = time.process_time(), []
     print(f"{'':26} {'claimed (its error)':21} {'delivered':21} {'claimed - delivered':21} over argmax")
     for name in SETTINGS:

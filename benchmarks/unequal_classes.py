@@ -112,7 +112,7 @@ class Outcome:
 def score_of(outcome: Outcome, members: tuple[str, ...], rules: tuple[str, ...]) -> float:
     """Macro-F1 on the fresh rows of the default blend of these members with these decision rules."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
-    settings = chain_settings(params, "macro_f1")
+    settings = chain_settings(params, METRICS["macro_f1"])
     settings = replace(settings, decision=replace(settings.decision, rules=rules))
     oof, fresh = (
         {

@@ -16,7 +16,6 @@ import numpy as np
 
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.image_codec import encode
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
@@ -35,8 +34,7 @@ STILL = {
 
 
 def params(overrides: str = "") -> Params:
-    """The parameters of params.yaml, without plugins, with overrides as of SET."""
-    activate(NO_PLUGINS)
+    """The parameters of params.yaml, with overrides as of SET."""
     return deepcopy(_params(overrides))
 
 

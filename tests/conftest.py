@@ -18,8 +18,6 @@ from builders import free_port
 from filelock import FileLock
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 
-from competition.config.plugins import NO_PLUGINS, activate
-
 if importlib.util.find_spec("triton"):
     importlib.import_module("triton")  # before TensorFlow; see competition/training/backend.py
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -61,12 +59,6 @@ def configure_devices(tensorflow: ModuleType) -> None:
 # Devices can be configured only before their first use, which may be in the test that imports TensorFlow; tests that do not
 # need it do not wait for it.
 wrapt.register_post_import_hook(configure_devices, "tensorflow")
-
-
-@pytest.fixture(autouse=True)
-def no_plugins_afterwards():
-    yield
-    activate(NO_PLUGINS)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Workspace:

@@ -15,7 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.fit_chain import OofRows
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.view_transforms import get_views
+from competition.training.engines import engine_of
 
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
@@ -61,7 +65,8 @@ def results_of_engine() -> Results:
         student = replace(recipe, teacher=("other",), teacher_weight=0.3) if targets is SINGLE else recipe
         classes = 1 if targets.kind == "regression" else CLASSES
         rows = FoldRows(student, images, classes, targets, soft_labels if student.teacher else None)
-        return NetworkTrainer(rows, metric, device, 8)
+        engine = engine_of(student, classes, 8, device, targets)
+        return NetworkTrainer(rows, METRICS[metric], engine, device)
 
     cases = {"augmented": trainer_of(SINGLE, "macro_f1", **AUGMENTED)}
     if device.backend == "tensorflow":  # the same code on both, and JAX compiles slowly
@@ -84,7 +89,7 @@ def results_of_engine() -> Results:
         network = replace(member(), architecture="MobileNet", image_size=32, head=Head("linear"))
         engine = feature_engine(network, device, 8)
         pixels = replace(images, pixels=pixels_of(labels, size=32))
-        features = compute_features(engine, pixels, np.arange(3), ["flip_lr"])
+        features = compute_features(engine, pixels, np.arange(3), get_views(["flip_lr"], NO_PLUGINS))
         results["features"] = {"two stages": numbers(features[..., ::12])}
     return results
 
@@ -110,7 +115,7 @@ def results_of_blend() -> Results:
         probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
         members[name] = ViewPredictions(ids, ("identity", "flip_lr", "shift_up"), probs.astype(np.float16))
     settings, oof = params(), OofRows(members, labels, folds)
-    result = fit_and_score_chain(oof, chain_settings(settings, "macro_f1", True), settings.honest)
+    result = fit_and_score_chain(oof, chain_settings(settings, METRICS["macro_f1"], True), settings.honest)
     weights = [result.chain.blend.weights.get(name, 0.0) for name in members]
     views = [weight for policy in result.chain.policies.values() for weight in policy.values()]
     probs, decided = apply_chain(result.chain, members, np.arange(6))

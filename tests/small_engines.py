@@ -21,11 +21,13 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.params import Member, Train
 from competition.config.params_file import load_params
-from competition.ensemble.metrics import TargetKind
+from competition.config.plugins import NO_PLUGINS
+from competition.ensemble.metrics import METRICS, TargetKind
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.batches import TrainingPlan, prediction_batches
 from competition.input_pipeline.labelled_images import Images
 from competition.training import engine as shared
+from competition.training import engines
 from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, open_device
@@ -185,7 +187,9 @@ def decisions(number: int) -> State:
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=4)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    trainer = NetworkTrainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
+    device = open_device(PARAMS.device)
+    engine = engines.engine_of(member, CLASSES, 8, device)
+    trainer = NetworkTrainer(FoldRows(member, images, CLASSES), METRICS["accuracy"], engine, device)
     training.CALL_SECONDS, training.FIRST_STEPS, last_step = 0.0 if number == 0 else 1e9, 1, 0
     with suppress(Stopped):
         for event in trainer.train(0, train, score_epochs=False):
@@ -202,7 +206,9 @@ def views_in_groups() -> State:
     for name, size in (("together", together), ("apart", 1)):
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
-        found[name] = engine.probabilities(batches, len(HELD_OUT), get_views(["identity", "flip_lr", "rot90"]))
+        found[name] = engine.probabilities(
+            batches, len(HELD_OUT), get_views(["identity", "flip_lr", "rot90"], NO_PLUGINS)
+        )
         programs = engine._view_program.cache_info()  # type: ignore[attr-defined]
         found[f"{name}_programs"] = np.array(programs.currsize)
     shared.VIEW_BYTES = together

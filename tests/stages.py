@@ -197,7 +197,7 @@ class Workspace:
         overrides = tuple(parse_overrides(sets))
         params = validate_params(load_params(self.params, overrides))
         for augmentation in {name for member in params.members.values() for name in member.train.augment}:
-            augmentation_named(augmentation)  # an unknown name is an error
+            augmentation_named(augmentation, params.plugins)  # an unknown name is an error
         results = Results(self.work, params, overrides)
         return Job(results, Options(self.params, sets, self.folder / "work", **options), self.submissions)
 

@@ -40,7 +40,7 @@ def imported(path: Path, params: Params) -> Params:
     """
     tree = read_yaml(path)
     complete = file_tree(with_members(replace(params, external={}), {}, ()))
-    members = validate({**complete, "members": tree["members"]}).members
+    members = validate({**complete, "members": tree["members"]}, params.plugins).members
     blended = tree["blend"]["members"] or list(members)
     return with_members(params, members, blended, tuple(tree["predict"]["views"]))
 

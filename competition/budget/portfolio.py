@@ -78,7 +78,8 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
         if not lines:
             return []
         complete = file_tree(with_members(replace(params, external={}), {}, ()))
-        members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
+        tree = {**complete, "members": {line.name: dict(line.member) for line in lines}}
+        members = validate(tree, params.plugins).members
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(f"{path}: candidates.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None

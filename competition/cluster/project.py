@@ -19,7 +19,7 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
     """
     sent = sent_params(params, members)
     sent = replace(sent, tune=replace(sent.tune, members=()))
-    for name, data in source_files(root, params.plugins, sent, PARAMS).items():
+    for name, data in source_files(root, sent, PARAMS).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -4,7 +4,8 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ def to_plain(value: object) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value) if isinstance(value, set | frozenset) else value
         return [item if type(item) in PLAIN_TYPES else to_plain(item) for item in items]
+    if isinstance(value, PathLike):  # Plugins are the path of their file
+        return value.as_posix() if isinstance(value, Path) else fspath(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return to_plain(asdict(value))
+        return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, Path):
-        return value.as_posix()
     return value.item() if hasattr(value, "item") else value
 
 

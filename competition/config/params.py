@@ -7,7 +7,9 @@ default values: only keys that few files need have one here.
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, GetPydanticSchema
+
+from competition.config.plugins import Plugins
 
 MAX_INT32 = 2**31 - 1  # seeds and counts go through 32-bit tensors
 Count = Annotated[int, Field(ge=0, le=MAX_INT32)]
@@ -357,7 +359,9 @@ class ClusterParams(Block):
 
 @dataclass(frozen=True)
 class Params(Block):
-    plugins: str  # path of the user's own code; "" = none
+    plugins: Annotated[
+        Plugins, GetPydanticSchema(lambda _, handler: handler(str))
+    ]  # of the file with this path; "" = none
     track: Trackers
     competition: CompetitionParams
     prepare: Prepare

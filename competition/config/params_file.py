@@ -11,7 +11,7 @@ from typing import Any
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
 from competition.config.params import REMOVED, Head, Member, Params, Train
-from competition.config.plugins import NO_PLUGINS, activate, load_plugins
+from competition.config.plugins import NO_PLUGINS, load_plugins
 from competition.config.secrets import is_secret, words_of_set
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
@@ -35,19 +35,18 @@ class Override:
 def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
     """Read a parameter file and the files that it extends, apply the overrides and validate the result.
 
-    The file's plugins become the active ones (`plugins.active`): the names of architectures, metrics and adapters that they
-    define are then valid values.
+    The names of architectures, metrics and adapters that its plugins define are valid values.
     Raises UserError for the first wrong value: its file, line and key, the value, what was expected, the most similar valid key.
     """
     try:
         tree = _merged(_read_with_bases(path))
         _apply(tree, overrides)
-        plugins = tree.get("plugins")
+        file = tree.get("plugins")
         try:  # a value of a wrong type is left for `validate` to report
-            activate(load_plugins(Path(plugins)) if plugins and isinstance(plugins, str) else NO_PLUGINS)
+            plugins = load_plugins(Path(file)) if file and isinstance(file, str) else NO_PLUGINS
         except UserError as error:
             raise InvalidParameter(("plugins",), str(error)) from error
-        return validate(tree)
+        return validate(tree, plugins)
     except InvalidParameter as error:
         raise _located(error, path, overrides) from None
 

@@ -1,8 +1,7 @@
 """The user's own code: one Python file, named by `plugins:` in a parameter file (docs/plugins.md).
 
 The file defines dictionaries (MODELS, VIEWS, AUGMENTATIONS, METRICS, ADAPTERS, CALLBACKS) from names to functions.
-`load_params` loads it and makes it the active one; the modules that look up a name (architectures, views, metrics, ...)
-search their own names first and then those of the active file.
+`load_params` loads it into `Params.plugins`, which is passed to whatever looks up a name (of an architecture, a view, a metric, ...).
 """
 
 import ast
@@ -50,21 +49,58 @@ class LowerIsBetter:
     function: Function
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Plugins:
     """The content of a plugins file.  file: None = no plugins.
 
+    Two of the same path and text are equal: what was compiled with the functions of one is used for the other.
+    As a path, and as a value of stored parameters, it is the path of its file, or "".
     adapters: name -> an object with the three functions of an adapter.
     """
 
     file: Path | None = None
-    source: str = ""
-    models: Mapping[str, Function] = field(default_factory=dict)
-    views: Mapping[str, Function] = field(default_factory=dict)
-    augmentations: Mapping[str, Function] = field(default_factory=dict)
-    metrics: Mapping[str, Function | LowerIsBetter] = field(default_factory=dict)
-    adapters: Mapping[str, SimpleNamespace] = field(default_factory=dict)
-    callbacks: Mapping[str, Function] = field(default_factory=dict)
+    source: str = field(default="", repr=False)
+    models: Mapping[str, Function] = field(default_factory=dict, compare=False)
+    views: Mapping[str, Function] = field(default_factory=dict, compare=False)
+    augmentations: Mapping[str, Function] = field(default_factory=dict, compare=False)
+    metrics: Mapping[str, Function | LowerIsBetter] = field(default_factory=dict, compare=False)
+    adapters: Mapping[str, SimpleNamespace] = field(default_factory=dict, compare=False)
+    callbacks: Mapping[str, Function] = field(default_factory=dict, compare=False)
+
+    def __fspath__(self) -> str:
+        return str(self.file or "")
+
+    def named(self, kind: str, name: str, own_names: Container[str]) -> Any:
+        """What the file defines under this name; None if it does not.
+
+        kind: one of KINDS.  own_names: the project's own names of this kind, which a plugin cannot replace (UserError).
+        """
+        value = getattr(self, kind.lower()).get(name)
+        if value is not None and name in own_names:
+            raise UserError(self.problem(f"{kind}[{name!r}]", "the project has this name itself; choose another"))
+        return value
+
+    def digests(self, kind: str, names: Iterable[str]) -> dict[str, str]:
+        """Name -> digest of the source behind those of `names` that the file defines.
+
+        kind: one of KINDS.  The source of a name is its entry in the dictionary and every definition of the file that it
+        reaches, without comments, docstrings and formatting.
+        """
+        values = getattr(self, kind.lower())
+        return {name: definition_digest(self.source, kind, name) for name in sorted({*names}) if name in values}
+
+    def digests_by_kind(self, **names: Iterable[str]) -> dict[str, str]:
+        """ "KIND.name" -> digest of the source behind it.  names: kind -> names, the project's own among them."""
+        digests = {kind: self.digests(kind, names[kind]) for kind in names}
+        return {f"{kind}.{name}": digest for kind in names for name, digest in digests[kind].items()}
+
+    def dependencies(self, **names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
+
+        names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
+        """
+        digests = self.digests_by_kind(**names)
+        return {"plugins": digests} if digests else {}
 
     def call(self, what: str, function: Function, *arguments: Any, **named: Any) -> Any:
         """Call one of its functions. An exception becomes a UserError with the line of the file.
@@ -91,23 +127,10 @@ class Plugins:
 
 
 NO_PLUGINS = Plugins()
-_active = NO_PLUGINS
-
-
-def active() -> Plugins:
-    """The plugins of the parameters that were loaded last in this process."""
-    return _active
-
-
-def activate(plugins: Plugins) -> Plugins:
-    """Make `plugins` the active ones. Returns the earlier ones."""
-    global _active
-    earlier, _active = _active, plugins
-    return earlier
 
 
 def load_plugins(path: Path) -> Plugins:
-    """Run a plugins file and check its dictionaries. Its names are used once the result is passed to `activate`.
+    """Run a plugins file and check its dictionaries.
 
     Raises UserError: the file is missing or fails (with its line), a kind is unknown, or a value has another signature.
     """
@@ -117,8 +140,6 @@ def load_plugins(path: Path) -> Plugins:
         raise UserError(f"{path}: no such file; a plugins file is Python code (docs/plugins.md)") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected Python code") from None
-    if (path, source) == (_active.file, _active.source):
-        return _active
     plugins = Plugins(path, source)
     module = _run(plugins, path)
     for name in vars(module):
@@ -138,33 +159,6 @@ def load_plugins(path: Path) -> Plugins:
                 _check_signature(plugins, what, function, SIGNATURES[kind])
     kinds["ADAPTERS"] = {name: _adapter(plugins, name, parts) for name, parts in kinds["ADAPTERS"].items()}
     return replace(plugins, **{kind.lower(): values for kind, values in kinds.items()})
-
-
-def plugin_named(kind: str, name: str, own_names: Container[str]) -> Any:
-    """What the active plugins define under this name; None if they do not.
-
-    kind: one of KINDS.  own_names: the project's own names of this kind, which a plugin cannot replace (UserError).
-    """
-    value = getattr(_active, kind.lower()).get(name)
-    if value is not None and name in own_names:
-        raise UserError(_active.problem(f"{kind}[{name!r}]", "the project has this name itself; choose another"))
-    return value
-
-
-def plugin_digests_of_kind(kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Name -> digest of the source behind those of `names` that the active plugins define.
-
-    kind: one of KINDS.  The source of a name is its entry in the dictionary and every definition of the file that it
-    reaches, without comments, docstrings and formatting.
-    """
-    values = getattr(_active, kind.lower())
-    return {name: definition_digest(_active.source, kind, name) for name in sorted({*names}) if name in values}
-
-
-def plugin_digests_by_kind(**names: Iterable[str]) -> dict[str, str]:
-    """ "KIND.name" -> digest of the source behind it.  names: kind -> names, the project's own among them."""
-    digests = {kind: plugin_digests_of_kind(kind, names[kind]) for kind in names}
-    return {f"{kind}.{name}": digest for kind in names for name, digest in digests[kind].items()}
 
 
 def _run(plugins: Plugins, path: Path) -> ModuleType:

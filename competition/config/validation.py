@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, did_you_mean
 from competition.config.params import FROM_FILE, HUB, REMOVED, TIMM, ExternalFiles, Member, Params, Train
-from competition.config.plugins import active
+from competition.config.plugins import Plugins
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
 from competition.config.teachers import in_training_order
@@ -42,8 +42,8 @@ PRETRAINED_WIDTHS = {"MobileNet": (0.25, 0.5, 0.75, 1.0), "MobileNetV2": (0.35, 
 ADAPTERS = ("digits", "noisy_digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
 
 
-def validate(tree: Tree) -> Params:
-    """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
+def validate(tree: Tree, plugins: Plugins) -> Params:
+    """Convert a merged parameter tree to `Params`, with the plugins of its file. `tree` is modified. Raises InvalidParameter."""
     # Members with `predictions` go to `external`, a key that parameter files must not contain.
     if "external" in tree:
         place = "a member with external predictions belongs under members, with predictions"
@@ -68,7 +68,7 @@ def validate(tree: Tree) -> Params:
         for name, own in needing.items():
             needing[name] = {**needs, **own} if isinstance(own, dict) else own
     try:
-        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
+        params = replace(TypeAdapter(Params).validate_json(json.dumps(tree), strict=True), plugins=plugins)
     except ValidationError as error:
         errors = error.errors()
         # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
@@ -91,6 +91,7 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         if name in REMOVED.get(str(keys[-2]) if len(keys) > 1 else "", ()):
             return InvalidParameter(keys, "this parameter was removed; remove the line")
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
+        del blocks["plugins"]  # a path in the file
         blocks |= {"members.NAME": Member, "members.NAME.predictions": ExternalFiles}
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
         # Of external predictions only their own keys are meant.
@@ -140,7 +141,7 @@ def _unknown(keys: Keys, names: Iterable[tuple[Key, str]], known: Collection[str
 def _name_problems(params: Params) -> Iterator[Problem]:
     """The adapter, the column of groups, and the members that blend.members (or stored runs) and cluster.members name."""
     adapter = ("adapter", params.competition.adapter)
-    yield from _unknown(("competition",), [adapter], [*ADAPTERS, *active().adapters], "adapter")
+    yield from _unknown(("competition",), [adapter], [*ADAPTERS, *params.plugins.adapters], "adapter")
     prepare = params.prepare
     if (prepare.group_by == "column") != bool(prepare.group_column):
         problem = (
@@ -181,7 +182,7 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     for name, member in params.members.items():
         if not member.teacher and (not tune.members or name in tune.members):
             for variant in variants(member, tune.search):
-                for key, problem in _network_problems(variant):
+                for key, problem in _network_problems(variant, params.plugins):
                     yield (
                         ("tune", "search"),
                         f"member {name} with architecture {variant.architecture}, weights {variant.weights} and train.probe "
@@ -200,7 +201,7 @@ def _member_problems(params: Params) -> Iterator[Problem]:
         if not 8 <= member.training_size <= member.image_size:
             sizes = f"expected 0, or 8 to image_size, {member.image_size}, at which it predicts"
             yield (*keys, "train_size"), f"{member.train_size} was found; {sizes}"
-        yield from (((*keys, key), problem) for key, problem in _network_problems(member))
+        yield from (((*keys, key), problem) for key, problem in _network_problems(member, params.plugins))
         if member.head is not None:
             if member.teacher:
                 yield (*keys, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
@@ -217,10 +218,10 @@ def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterat
             yield (*keys, position), problem, ("prepare", "folds")
 
 
-def _network_problems(member: Member) -> Iterator[tuple[str, str]]:
+def _network_problems(member: Member, plugins: Plugins) -> Iterator[tuple[str, str]]:
     """(key of the member, problem) of its architecture and weights, as far as they can be judged without reading a file."""
     architecture, weights = member.architecture, member.weights
-    known = [*ARCHITECTURES, FROM_FILE, *active().models]
+    known = [*ARCHITECTURES, FROM_FILE, *plugins.models]
     is_word, is_hub, is_timm = weights in ("none", "imagenet"), weights.startswith(HUB), architecture.startswith(TIMM)
     if member.normalise != "auto" and architecture != FROM_FILE:
         yield "normalise", f"{member.normalise} was found; only architecture {FROM_FILE} takes another value than auto"
@@ -244,7 +245,7 @@ def _network_problems(member: Member) -> Iterator[tuple[str, str]]:
     if architecture == FROM_FILE and is_word:
         source = f"architecture {FROM_FILE} needs a .keras file, the folder of a KerasHub preset, or {HUB}NAME"
         yield "weights", f"{weights} was found; {source}"
-    if weights == "imagenet" and (architecture == "cnn" or architecture in active().models):
+    if weights == "imagenet" and (architecture == "cnn" or architecture in plugins.models):
         expected = f"there are no ImageNet weights of {architecture}, expected none or a .weights.h5 file"
         yield "weights", f"imagenet was found; {expected}"
     widths = PRETRAINED_WIDTHS.get(architecture, ())

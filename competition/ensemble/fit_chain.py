@@ -19,7 +19,7 @@ from competition.ensemble.blend import Blend, fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
-from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
+from competition.ensemble.metrics import DEFAULT_RULES, Metric
 from competition.ensemble.predictions import IDENTITY, chunks, mix_views
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
@@ -98,7 +98,7 @@ class NestedCrossFit:
         self.labels, self.blocks = labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest
-        self.metric = metric_named(settings.metric)
+        self.metric = settings.metric
         self.evaluation = Evaluation(self.metric, self.classes, honest.resamples, honest.seed)
         rules = rules_for(self.metric, settings.decision.rules)
         # The simplest first.
@@ -176,7 +176,7 @@ class NestedCrossFit:
             few = sampled_rows(len(members), rows, self.classes) if method == "stacking" else rows
             probs_of = partial(lambda part, name: mix_views(members[name], policies[name], part), few)
             blend = fit_blend(method, members, probs_of, self.labels[few], metric, blending)
-            undecided = Chain(self.settings.metric, policies, blend, ARGMAX)
+            undecided = Chain(self.metric.name, policies, blend, ARGMAX)
             rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
             probs = held_out_probs = np.zeros((0, self.classes), np.float32)
             if any(rule != DEFAULT_RULES[metric.target] for rule in rules):

@@ -18,7 +18,6 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.decision import rules_for
 from competition.ensemble.fit_chain import CrossFitted, NestedCrossFit, OofRows, Progress
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 
@@ -59,7 +58,7 @@ def fit_and_score_chain(
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    metric = metric_named(settings.metric)
+    metric = settings.metric
     rule = rules_for(metric, settings.decision.rules)[0]
     equal_weights, best_member = ("equal", rule), ("best", rule)
     nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.config.plugins import LowerIsBetter, active, plugin_named
+from competition.config.plugins import LowerIsBetter, Plugins
 from competition.ensemble import target_metrics
 from competition.ensemble.target_metrics import mean_log_likelihoods, weighted_mean
 
@@ -271,29 +271,30 @@ def score_range(name: str) -> tuple[float, float]:
     return METRICS[name].range if name in METRICS else (-np.inf, np.inf)
 
 
-def metric_named(name: str) -> Metric:
+def metric_named(name: str, plugins: Plugins) -> Metric:
     """The metric of this name, the project's or the user's. Raises UserError for an unknown name.
 
     The user's is one function of labels (N,) int and probabilities (N, C), without weights; greater is better, unless it
     is wrapped in LowerIsBetter.
     """
-    value: Function | LowerIsBetter | None = plugin_named("METRICS", name, METRICS)
+    value: Function | LowerIsBetter | None = plugins.named("METRICS", name, METRICS)
     if value is not None:
         function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-        return Metric(name, sign, None, _user_score(name, function, sign), best=None, worst=None, by_rows=True)
+        score = _user_score(plugins, name, function, sign)
+        return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
     if name not in METRICS:
-        raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
+        raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *plugins.metrics])}")
     return METRICS[name]
 
 
-def _user_score(name: str, function: Function, sign: int) -> WeightedScore:
+def _user_score(plugins: Plugins, name: str, function: Function, sign: int) -> WeightedScore:
     """The score of a metric that the user wrote as one function of labels and probabilities: sign * function.
 
     labels: (N,) int.  probs: (N, C).  sign: -1 if lower is better.  The function knows no weights, so a resample is a table of rows,
     drawn as often as the weights say. A resample without a score counts as the mean of the others. UserError if most have none,
     or if the rows have none.
     """
-    plugins, what = active(), f"METRICS[{name!r}]"
+    what = f"METRICS[{name!r}]"
 
     def score(labels: np.ndarray, probs: np.ndarray) -> float:
         value: Any = plugins.call(what, function, labels, probs)

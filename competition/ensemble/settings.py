@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Blend, Decision, Names, Params, Policy
-from competition.config.plugins import active
+from competition.config.plugins import Plugins
 from competition.ensemble.blend import BLENDS
 from competition.ensemble.decision import RULES
-from competition.ensemble.metrics import METRICS, metric_named
+from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.view_transforms import expand_views
 
 
@@ -15,7 +15,7 @@ from competition.ensemble.view_transforms import expand_views
 class ChainSettings:
     """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
 
-    metric: str  # a name in METRICS
+    metric: Metric
     policy: Policy
     blend: Blend
     decision: Decision
@@ -27,7 +27,7 @@ def validate_params(params: Params) -> Params:
 
     Raises UserError for unknown names, so that they are reported before training.
     """
-    metrics = ("", *METRICS, *active().metrics)
+    metrics = ("", *METRICS, *params.plugins.metrics)
     for key, names, known in (
         ("blend.methods", params.blend.methods, BLENDS),
         ("decision.rules", params.decision.rules, RULES),
@@ -36,17 +36,17 @@ def validate_params(params: Params) -> Params:
         for name in names:
             if name not in known:
                 raise UserError(f"{key}: {name!r} is not known{did_you_mean(name, known)}")
-    views = _expanded("predict.views", params.predict.views)
+    views = _expanded("predict.views", params.predict.views, params.plugins)
     members = {
-        name: replace(member, views=_expanded(f"members.{name}.views", member.views)) if member.views else member
-        for name, member in params.members.items()
+        name: replace(one, views=_expanded(f"members.{name}.views", one.views, params.plugins)) if one.views else one
+        for name, one in params.members.items()
     }
     return replace(params, predict=replace(params.predict, views=views), members=members)
 
 
-def _expanded(key: str, names: Names) -> Names:
+def _expanded(key: str, names: Names, plugins: Plugins) -> Names:
     try:
-        views = expand_views(names)
+        views = expand_views(names, plugins)
     except UserError as user_error:
         raise UserError(f"{key}: {user_error}") from None
     if "identity" not in views:
@@ -54,12 +54,12 @@ def _expanded(key: str, names: Names) -> Names:
     return views
 
 
-def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> ChainSettings:
+def chain_settings(params: Params, metric: Metric, at_least_one: bool = False) -> ChainSettings:
     """The blocks policy, blend and decision as settings of the chain.
 
     Raises UserError for settings that do not apply to the metric's target.
     """
-    if params.blend.class_shares == "test" and metric_named(metric).target != "single":
+    if params.blend.class_shares == "test" and metric.target != "single":
         raise UserError(
             "blend.class_shares: test was found; only probabilities of single labels can be adapted, expected training"
         )

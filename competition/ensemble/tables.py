@@ -9,7 +9,7 @@ from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.fit_chain import NestedCrossFit, OofRows
-from competition.ensemble.metrics import DEFAULT_RULES, metric_named
+from competition.ensemble.metrics import DEFAULT_RULES
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 
@@ -55,7 +55,7 @@ def policy_table(rows: OofRows, settings: ChainSettings, honest: Honest) -> list
 def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
     """The settings with these blend methods and argmax."""
     blend = replace(settings.blend, methods=tuple(methods))
-    rule = DEFAULT_RULES[metric_named(settings.metric).target]
+    rule = DEFAULT_RULES[settings.metric.target]
     return replace(settings, blend=blend, decision=replace(settings.decision, rules=(rule,)))
 
 

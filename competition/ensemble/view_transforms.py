@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError, did_you_mean
-from competition.config.plugins import Plugins, active, plugin_named
+from competition.config.plugins import Plugins
 
 Images = Any  # a batch (B, H, W, 3) of the caller's library: NumPy, TensorFlow or JAX
 View = Callable[[Images], Images]  # (B, H, W, 3) -> (B, H, W, 3)
@@ -121,24 +121,26 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def expand_views(names: Sequence[str]) -> tuple[str, ...]:
+def expand_views(names: Sequence[str], plugins: Plugins) -> tuple[str, ...]:
     """Replace group names by their views, without duplicates, in order. Raises UserError for unknown names."""
     names = tuple(dict.fromkeys(v for name in names for v in GROUPS.get(name, (name,))))
-    get_views(names)
+    get_views(names, plugins)
     return names
 
 
-def get_views(names: Sequence[str]) -> tuple[View, ...]:
-    """The functions of these views. The same name gives the same function object, so that callers can cache compilations."""
-    return tuple(_view(name, active()) for name in names)
+def get_views(names: Sequence[str], plugins: Plugins) -> tuple[View, ...]:
+    """The functions of these views, of the project and the plugins.
+
+    The same name of equal plugins gives the same function object, so that callers can cache compilations.
+    """
+    return tuple(_view(name, plugins) for name in names)
 
 
 @cache
 def _view(name: str, plugins: Plugins) -> View:
-    """plugins: the active ones; other plugins may have other views of the same name."""
     if "+" in name:
         return partial(_in_turn, views=tuple(_view(part, plugins) for part in name.split("+")))
-    function = plugin_named("VIEWS", name, {*VIEWS, *GROUPS})
+    function = plugins.named("VIEWS", name, {*VIEWS, *GROUPS})
     if function is not None:
         return partial(plugins.call, f"VIEWS[{name!r}]", function)
     if name in VIEWS:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.input_pipeline import draws
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
@@ -37,6 +38,7 @@ class Augmentation:
     crop: float = 1.0  # smallest share of the area that a random crop keeps; 1 = off
     augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before the options above
     albumentations: str = ""  # file of a pipeline that is applied before all others; "" = none
+    plugins: Plugins = NO_PLUGINS  # that may define the names of `augment`
 
 
 @dataclass(frozen=True)

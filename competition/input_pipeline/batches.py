@@ -100,7 +100,7 @@ class TrainingBatches:
         self._parts = _parts(len(self._positions), max(1, min(LARGEST_PART, images_per_thread)))
         self._read_image = image_reader(pixels)
         pipelines = [pipeline_of(augmentation.albumentations)] if augmentation.albumentations else []
-        self._augmentations = [*pipelines, on_host(dict(augmentation.augment))]
+        self._augmentations = [*pipelines, on_host(dict(augmentation.augment), augmentation.plugins)]
         self._pool, self._in_memory = thread_pool(loading.threads), loading.in_memory
         self._loader: BatchLoader[TrainingBatch]  # set by `start`, whose dataset reads it
         self._error: Exception | None = None  # of a batch since `start`

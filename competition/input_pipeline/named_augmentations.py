@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError, did_you_mean, needed_for
-from competition.config.plugins import active, plugin_named
+from competition.config.plugins import Plugins
 from competition.input_pipeline import draws
 
 Function = Callable[..., Any]
@@ -49,18 +49,18 @@ def noise(images: Any, strength: float, seed: Any) -> Any:
 AUGMENTATIONS: dict[str, Function] = {"greyscale": greyscale, "noise": noise}
 
 
-def augmentation_named(name: str) -> Function:
+def augmentation_named(name: str, plugins: Plugins) -> Function:
     """The function of this name, the project's or the user's. Raises UserError for an unknown name."""
-    function = plugin_named("AUGMENTATIONS", name, AUGMENTATIONS) or AUGMENTATIONS.get(name)
+    function = plugins.named("AUGMENTATIONS", name, AUGMENTATIONS) or AUGMENTATIONS.get(name)
     if function is None:
-        known = [*AUGMENTATIONS, *active().augmentations]
+        known = [*AUGMENTATIONS, *plugins.augmentations]
         raise UserError(f"train.augment: {name!r} is not known{did_you_mean(name, known)}")
     return function
 
 
-def is_on_device(name: str) -> bool:
+def is_on_device(name: str, plugins: Plugins) -> bool:
     """Whether the augmentation runs on the device, on a batch."""
-    return "seed" in inspect.signature(augmentation_named(name)).parameters
+    return "seed" in inspect.signature(augmentation_named(name, plugins)).parameters
 
 
 def mismatch(augmented: Any, image: Any) -> str:
@@ -71,12 +71,12 @@ def mismatch(augmented: Any, image: Any) -> str:
     return f"{type(augmented).__name__ if shape is None else shape} {dtype}".strip()
 
 
-def checked_augmentation(name: str) -> Function:
+def checked_augmentation(name: str, plugins: Plugins) -> Function:
     """The function of this name: (image or images, strength, rng or seed) -> what it makes of them.
 
     It raises UserError for a result of another shape or dtype.
     """
-    function, plugins, what = augmentation_named(name), active(), f"AUGMENTATIONS[{name!r}]"
+    function, what = augmentation_named(name, plugins), f"AUGMENTATIONS[{name!r}]"
 
     def augment_checked(images: Any, strength: float, randomness: Any) -> Any:
         augmented = plugins.call(what, function, images, strength, randomness)
@@ -88,12 +88,13 @@ def checked_augmentation(name: str) -> Function:
     return augment_checked
 
 
-def on_host(augment: Mapping[str, float]) -> HostAugmentation:
+def on_host(augment: Mapping[str, float], plugins: Plugins) -> HostAugmentation:
     """The host augmentations among `augment`, in order, as one function of an image.
 
     It returns an image of the same shape and dtype, and may modify its argument.
     """
-    functions = [(checked_augmentation(name), augment[name]) for name in augment if not is_on_device(name)]
+    names = [name for name in augment if not is_on_device(name, plugins)]
+    functions = [(checked_augmentation(name, plugins), augment[name]) for name in names]
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
         for number, (function, strength) in enumerate(functions):

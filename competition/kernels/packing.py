@@ -60,15 +60,15 @@ class Plan:
     grace: int  # seconds of it that are reserved for stopping and packing
 
 
-def source_files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
+def source_files(root: Path, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
     """Name -> content of the source code, the plugins file and the parameters, for another machine.
 
-    plugins: path of the file here; "" = none.  sent: see `sent_params`.  name: of the file of the parameters.
+    sent: see `sent_params`.  name: of the file of the parameters.
     """
     paths = sorted(path for pattern in SOURCE_PATTERNS for path in root.glob(pattern))
     source = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-    if plugins:  # beside the parameters, because the path of the plugins begins in their folder
-        source[PLUGINS] = Path(plugins).read_bytes()
+    if sent.plugins.file:  # beside the parameters, because the path of the plugins begins in their folder
+        source[PLUGINS] = sent.plugins.source.encode()
     return {**source, name: json.dumps(file_tree(sent), indent=1).encode()}
 
 
@@ -108,7 +108,7 @@ def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
     params = without_secrets(params)
     return replace(
         params,
-        plugins=PLUGINS if params.plugins else "",
+        plugins=replace(params.plugins, file=Path(PLUGINS)) if params.plugins.file else params.plugins,
         members=dict(members),
         external={},
         blend=replace(params.blend, members=()),  # stored runs are not there; it predicts with all members

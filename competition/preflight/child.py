@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from competition.config.params import Member
-from competition.config.plugins import activate, load_plugins
+from competition.config.plugins import NO_PLUGINS, load_plugins
 from competition.files.child_process import Emit, Event, answer_parent
 from competition.preflight.lowering import CannotCompile, Part, Shapes, programs
 from competition.preflight.topology import Topology, devices_of, topology_named
@@ -29,15 +29,14 @@ def answer(request: Event, emit: Emit) -> None:
     """Lower and, unless the mode is "ops", compile all requested steps."""
     member = TypeAdapter(Member).validate_json(json.dumps(request["member"]))
     shapes = Shapes(**{**request["shapes"], "views": tuple(request["shapes"]["views"])})
-    if request["plugins"]:
-        activate(load_plugins(Path(request["plugins"])))
+    plugins = load_plugins(Path(request["plugins"])) if request["plugins"] else NO_PLUGINS
     if request["mode"] == "quick":
         import jax
 
         # Skips most optimizations: a third of the time, approximate memory (docs/preflight.md).
         jax.config.update("jax_optimization_level", "O0")
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
-    steps = programs(request["backend"], member, shapes, request["steps"], topology)
+    steps = programs(request["backend"], member, shapes, request["steps"], topology, plugins)
     for step, parts in steps.items():
         emit("step", step=step, result=step_result(step, parts, topology, lambda text: emit("activity", text=text)))
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import UserError
-from competition.config.plugins import active
 from competition.files.child_process import ChildEnded, ChildStalled, run_child
 from competition.preflight.lowering import LONGEST_MESSAGE
 from competition.preflight.pairs import ROOT, JaxPair
@@ -81,8 +80,8 @@ def results_of_child(
 
     timeout: seconds; a child whose program takes longer to lower or to compile is killed.
     """
-    content = {"topology": request.topology.name, "plugins": str(active().file or ""), "steps": list(steps)}
-    content = to_plain({**vars(request), **content, "pair": request.pair.name})
+    named = {"topology": request.topology.name, "steps": list(steps), "pair": request.pair.name}
+    content = to_plain({**vars(request), **named})
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **QUIET, "KERAS_BACKEND": request.backend}
     environment["PYTHONPATH"] = os.pathsep.join(paths)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.config.plugins import Plugins
 from competition.ensemble.view_transforms import get_views
 from competition.preflight.topology import GIB, Topology, devices_of
 
@@ -69,7 +70,9 @@ class Part:
 Parts = dict[str, list[Part]]  # step -> its programs
 
 
-def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None) -> Parts:
+def programs(
+    backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None, plugins: Plugins
+) -> Parts:
     """Return the programs of "train" and "predict". A prediction step runs the network once per view.
 
     The model is built once, without pretrained weights (unless its network is read from a file). topology: None lowers for
@@ -79,36 +82,43 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
     # On a TPU every precision but float32 means bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32" if member.train.precision == "float32" else "bfloat16"
     member = replace(member.without_pretrained_weights, train=replace(member.train, precision=precision))
-    parts = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
+    programs_of = partial(_jax_programs, topology=topology) if backend == "jax" else _tensorflow_programs
+    parts = programs_of(member, shapes, plugins)
     return {step: parts[step] for step in steps}
 
 
-def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
+def _tensorflow_programs(member: Member, shapes: Shapes, plugins: Plugins) -> Parts:
     import tensorflow as tf
 
     from competition.training.engine import apply_views
     from competition.training.engine_tensorflow import TensorFlowEngine
+    from competition.training.model import build
 
-    engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
+    build_network = partial(build, member, shapes.classes, plugins=plugins)
+    engine = TensorFlowEngine(
+        build_network, *_device_and_options(member, shapes, tf.distribute.get_strategy(), "tensorflow")
+    )
     specs = _specs(member, shapes, shapes.replicas, engine._layout.groups)
 
     train = Part(partial(lowered, engine._replica_step, specs["train"]))
     network = Part(partial(lowered, engine.distributed_probabilities, specs["predict"]), len(shapes.views))
-    named_views = zip(shapes.views, get_views(shapes.views), strict=True)
+    named_views = zip(shapes.views, get_views(shapes.views, plugins), strict=True)
     views = [Part(partial(lowered, apply_views([view]), specs["view"]), view=name) for name, view in named_views]
     return {"train": [train], "predict": [network, *views]}
 
 
-def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
+def _jax_programs(member: Member, shapes: Shapes, plugins: Plugins, topology: Topology | None) -> Parts:
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
+    from competition.training.model import build
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
-    engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
+    build_network = partial(build, member, shapes.classes, plugins=plugins)
+    engine = JaxEngine(build_network, *_device_and_options(member, shapes, cpu_mesh, "jax"))
     mesh = cpu_mesh if topology is None else Mesh(devices_of(topology), ("batch",))
     replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
 
@@ -148,21 +158,20 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
     views = [
         part(apply_views([view]), specs["view"], 1, name, out_shardings=by_batch)
-        for name, view in zip(shapes.views, get_views(shapes.views), strict=True)
+        for name, view in zip(shapes.views, get_views(shapes.views, plugins), strict=True)
     ]
     return {"train": [train], "predict": [network, *views]}
 
 
-def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, ...]:
-    """Arguments of an engine on one device, with global batches, because the loss is divided by them."""
+def _device_and_options(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, Any]:
+    """Device and CompiledIn of an engine on one device, with global batches, because the loss is divided by them."""
     from competition.training.device import Device
     from competition.training.engine import CompiledIn
-    from competition.training.model import build
 
     device = Device("cpu", 1, strategy, "only to be lowered", backend)
     train = member.train
     compiled_in = CompiledIn(shapes.batch, shapes.predict_batch, train.accumulate, train.ema > 0)
-    return (lambda: build(member, shapes.classes)), device, compiled_in
+    return device, compiled_in
 
 
 def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sized) -> dict[str, list[Spec]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from competition.config.digests import digest_of
 from competition.config.params import FROM_FILE, Member, Params
-from competition.config.plugins import plugin_digests_by_kind
+from competition.config.plugins import Plugins
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256, write_json
 from competition.input_pipeline.mixup import has_device_part
@@ -76,6 +76,7 @@ class PreflightRequest:
     member: Member
     shapes: Shapes
     topology: Topology
+    plugins: Plugins  # of the parameters, which may define the network, augmentations and views
     backend: str  # tensorflow | jax
     mode: str  # compile | quick: at the lowest compiler effort | ops: lower only
     pair: JaxPair = NEWEST
@@ -91,7 +92,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "view_transforms.py"]
     is_from_file = member.architecture == FROM_FILE
     views = (part for view in request.shapes.views for part in view.split("+"))
-    own_code = plugin_digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
+    own_code = request.plugins.digests_by_kind(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
@@ -136,7 +137,8 @@ def request_of(
     parts = topology.devices * member.train.accumulate
     batch, predict = round_up_batch(member.train.batch, parts), round_up_batch(params.predict.batch, topology.devices)
     shapes = Shapes(classes, topology.devices, batch, predict, params.views_of(member))
-    return PreflightRequest(member, shapes, topology, "jax" if backend == "auto" else backend, mode)
+    backend = "jax" if backend == "auto" else backend
+    return PreflightRequest(member, shapes, topology, params.plugins, backend, mode)
 
 
 def objections(request: PreflightRequest, cache: Path) -> list[str] | None:

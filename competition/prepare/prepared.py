@@ -11,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from competition.config.digests import digest_of
+from competition.config.plugins import NO_PLUGINS, Plugins
+from competition.ensemble.metrics import Metric, metric_named
 from competition.files.image_codec import SUFFIXES
 from competition.files.manifest import read_record, sha256
 from competition.prepare.adapter_types import Competition, with_metric
@@ -36,6 +38,12 @@ class Prepared:
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the classes: ids, labels, folds, image bytes; not of the metric
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
+    plugins: Plugins = NO_PLUGINS  # of the parameters, which may define the metric
+
+    @cached_property
+    def metric(self) -> Metric:
+        """That of the competition."""
+        return metric_named(self.competition.metric, self.plugins)
 
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
@@ -64,7 +72,7 @@ class Prepared:
         return [f"{folder}/{name}" for name in files.names(folder) if fnmatch(name, f"{prefix}*.tfrec")]
 
 
-def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:
+def load_prepared(folder: Path, metric: str = "", predicts: str = "", plugins: Plugins = NO_PLUGINS) -> Prepared:
     """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
     # What fold models depend on: the index, and the competition without its metric and submission.
@@ -78,6 +86,7 @@ def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepare
         load(folder / "index.csv"),
         sha256(folder / "index.csv") + digest_of(of_models),
         resolved if "://" in resolved else "",
+        plugins,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from competition.config.errors import counted
+from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Section, Table, Text
 from competition.report.repeated_choices import on_same_rows
@@ -18,14 +19,14 @@ NO_SCORE = (
 
 def leaderboard_section(
     rows: Sequence[ledger.SubmissionState],
-    public_share: float,
+    params: Params,
     has_test: bool,
     digest: str = "",
     unscored: str = NO_SCORE,
 ) -> Section:
     """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
 
-    rows: of this competition.  has_test: it has test images.  digest: of the page's submission, which counts as the newest.
+    rows: of the competition of `params`.  has_test: it has test images.  digest: of the page's submission, which counts as the newest.
     unscored: what is said if no row has a public score.
     """
     rows = [row for row in rows if row.entry.test_rows and row.entry.honest_score is not None]
@@ -35,7 +36,7 @@ def leaderboard_section(
             "No submission yet; `make predict` writes one." if has_test else "No test images, so nothing is submitted."
         )
         return Section("leaderboard", TITLE, SOURCES, [Text([text])])
-    choices, cells = choose_two(rows, public_share), []
+    choices, cells, public_share = choose_two(rows, params), [], params.kaggle.public_share
     for row, why in choices:
         entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
@@ -52,7 +53,7 @@ def leaderboard_section(
             "rows, in folds of other groups, by another metric, optimistic or doubted. `make compare-blends` compares two of them on "
             "their common rows."
         )
-    if refuted := sum(is_refuted(row, public_share) for row in comparable_with_newest(rows)):
+    if refuted := sum(is_refuted(row, params) for row in comparable_with_newest(rows)):
         note += f" {counted(refuted, 'submission')} with a public score worse than chance explains come last."
     table = Table.of(cells, 2, note, title="The first choices by honest score")
     return Section("leaderboard", TITLE, SOURCES, [Text([public_scores_text(rows, public_share) or unscored]), table])
@@ -89,16 +90,16 @@ def comparable_with_newest(rows: Sequence[ledger.SubmissionState]) -> list[ledge
     return [row for row in same_part if on_same_rows(row.entry, newest)]
 
 
-def is_refuted(row: ledger.SubmissionState, public_share: float) -> bool:
+def is_refuted(row: ledger.SubmissionState, params: Params) -> bool:
     """Whether the public score is worse than chance explains around the honest one."""
-    band, honest = ledger.noise_band(row.entry, public_share), row.entry.honest_score
+    band, honest = ledger.noise_band(row.entry, params.kaggle.public_share), row.entry.honest_score
     if band is None or honest is None or row.public_score is None:
         return False
-    is_greater_better = metric_named(row.entry.metric).sign > 0
+    is_greater_better = metric_named(row.entry.metric, params.plugins).sign > 0
     return row.public_score < honest + band[0] if is_greater_better else row.public_score > honest + band[1]
 
 
-def choose_two(rows: Sequence[ledger.SubmissionState], public_share: float) -> list[tuple[ledger.SubmissionState, str]]:
+def choose_two(rows: Sequence[ledger.SubmissionState], params: Params) -> list[tuple[ledger.SubmissionState, str]]:
     """The submission with the best honest score, and a second one, each with the reason.
 
     The second is the best public score among those within one standard error of the first, else the next best honest score. Only
@@ -107,8 +108,8 @@ def choose_two(rows: Sequence[ledger.SubmissionState], public_share: float) -> l
     """
     rows = [row for row in rows if not row.entry.partial] or rows  # a complete one scores more on test rows
     same = comparable_with_newest(rows)
-    same = [row for row in same if not is_refuted(row, public_share)] or same
-    sign = metric_named(same[-1].entry.metric).sign
+    same = [row for row in same if not is_refuted(row, params)] or same
+    sign = metric_named(same[-1].entry.metric, params.plugins).sign
     # The best first, the newest of equal ones.
     ranked = sorted(((sign * (row.entry.honest_score or 0.0), n) for n, row in enumerate(same)), reverse=True)
     (best, number), *others = ranked

@@ -8,7 +8,7 @@ from typing import Any
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.metrics import DEFAULT_RULES, metric_named, score_range
+from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named, score_range
 from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of
@@ -86,7 +86,7 @@ def seeds_line(spreads: Mapping[str, float], members: Iterable[str]) -> list[str
     return [f"  spread over seeds (make noise): {measured}" + (f"; not measured: {unmeasured}" if unmeasured else "")]
 
 
-def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
+def summary_rows(scores: Scores, chain: Chain, metric: Metric) -> list[list[str]]:
     """Rows of SUMMARY_COLUMNS: each member, of several the best one and the blend, the trivial baseline.
 
     scores: as in scores.json.
@@ -104,31 +104,33 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     if len(rows) > 1:
         # Its score is not that of the member's own row, which has the identity view and no choice.
         error = with_error(scores["best"]["score"], scores["best"]["standard_error"], scores["metric"])
-        metric = metric_named(scores["metric"])
         own = "with views and decision rule" if metric.needs_labels else "with views"
         chosen = f"{own}; chosen on {'all rows' if metric.ranks_rows else 'the other folds'}: {best_members(scores)}"
         rows.append(["best member", error, "", chosen])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
-        rows.append(["blend", error, "", "; ".join([how(chain), over_best, *gain_of_rule(scores, chain)])])
+        rows.append(
+            ["blend", error, "", "; ".join([how(chain, metric), over_best, *gain_of_rule(scores, chain, metric)])]
+        )
     elif scores["honest"] != next(iter(scores["members"].values()))["score"]:
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
-        rows.append(["with its views", error, "", "; ".join([how(chain), *gain_of_rule(scores, chain)])])
+        rows.append(
+            ["with its views", error, "", "; ".join([how(chain, metric), *gain_of_rule(scores, chain, metric)])]
+        )
     trivial = scores["trivial"]
     error = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [*rows, ["trivial", error, "", trivial["name"]]]
 
 
-def gain_of_rule(scores: Scores, chain: Chain) -> list[str]:
+def gain_of_rule(scores: Scores, chain: Chain, metric: Metric) -> list[str]:
     """[what prior correction or thresholds gain over the plain decision rule], [] if the blend has that one.  scores: as in scores.json."""
-    if (plain := plain_rule(chain)) is None:
+    if (plain := plain_rule(chain, metric)) is None:
         return []
     return [f"its decision rule over {plain}: {gain(Difference(**scores['over_default_rule']))}"]
 
 
-def plain_rule(chain: Chain) -> str | None:
+def plain_rule(chain: Chain, metric: Metric) -> str | None:
     """The default decision rule of the metric, None if the chain has that one, or if the metric scores probabilities or numbers."""
-    metric = metric_named(chain.metric)
     default = DEFAULT_RULES[metric.target]
     if not metric.needs_labels or chain.decision.rule == default:
         return None
@@ -180,16 +182,16 @@ def baseline_text(prepared: Prepared, blends: Path, entry: Entry, score: float |
     if stored is None:
         return trivial_text(prepared, score=score)
     scores = json.loads((stored / "scores.json").read_text(encoding="utf-8"))
-    trivial, sign = scores["trivial"], metric_named(scores["metric"]).sign
+    trivial, sign = scores["trivial"], metric_named(scores["metric"], prepared.plugins).sign
     text = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     beaten = "" if score is None or sign * score > sign * trivial["score"] else ", NOT BEATEN"
     rows = f"the {counted(entry.oof_rows, 'row')} of {entry.digest[:8]}'s honest score"
     return f"the trivial baseline ({trivial['name']}) scores {text}{beaten} on {rows}"
 
 
-def how(chain: Chain) -> str:
+def how(chain: Chain, metric: Metric) -> str:
     """Describe the selected candidate: "bagged, prior 0.35" (the exponent); probabilities and numbers need no decision rule."""
     method, rule = chain.blend.method, chain.decision.rule
-    if rule == "none" or not metric_named(chain.metric).needs_labels:
+    if rule == "none" or not metric.needs_labels:
         return method
     return f"{method}, prior {chain.decision.tau:.2f}" if rule == "prior" else f"{method}, {rule}"

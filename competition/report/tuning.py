@@ -1,7 +1,6 @@
 """The report's section on tuning: what every study whose values are used has chosen. `make dashboard` has all trials and charts."""
 
 from competition.config.errors import counted
-from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Section, Text
 from competition.report.terminal import number, plus_minus
 from competition.tuning.choice import format_values
@@ -15,7 +14,7 @@ def tuning_section(workspace: Workspace) -> Section | None:
     if not workspace.params.members:
         return None
     blocks: list[Block] = []
-    metric = metric_named(workspace.prepared.competition.metric)
+    metric = workspace.prepared.metric
     for name in workspace.params.members:
         if (study := used_study(workspace, name)) is None:
             continue

@@ -13,6 +13,7 @@ import tensorflow as tf
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.ensemble.chain import Chain
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.view_transforms import get_views
@@ -33,11 +34,13 @@ def in_float32(member: Member) -> Member:
     return replace(member, train_size=0, train=train)
 
 
-def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
+def load_model(
+    member: Member, classes: int, arrays: Mapping[str, np.ndarray], plugins: Plugins = NO_PLUGINS
+) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
     if member.head is not None:
-        return network_with_head(in_float32(member), arrays, "single")
-    model = build(in_float32(member.without_pretrained_weights), classes)
+        return network_with_head(in_float32(member), arrays, "single", plugins)
+    model = build(in_float32(member.without_pretrained_weights), classes, plugins=plugins)
     variables = saved_variables(model)
     check_state(dict(variables), arrays)
     for name, variable in variables:
@@ -48,12 +51,16 @@ def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -
 class ExportedChain(tf.Module):
     """The networks of a selection and the functions that become the signatures of a SavedModel, and the ONNX file."""
 
-    def __init__(self, selection: Selection, classes: int) -> None:
-        """classes: their number.  Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel."""
+    def __init__(self, selection: Selection, classes: int, plugins: Plugins = NO_PLUGINS) -> None:
+        """classes: their number.  plugins: those of the parameters.
+
+        Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel.
+        """
         super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise UserError(f"an export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND")
         self._chain = selection.chain
+        self._views = {name: get_views(list(policy), plugins) for name, policy in selection.chain.policies.items()}
         self._member_sizes = {name: member.image_size for name, member in selection.members.items()}
         # Member -> its fold models. Those of a frozen-feature member are heads on a network that members may share.
         self.models: dict[str, list[keras.Model | HeadLayer]] = {}
@@ -62,7 +69,7 @@ class ExportedChain(tf.Module):
         for name, member in selection.members.items():
             arrays = [load_arrays(path) for path in selection.weights[name].values()]
             if member.head is None:
-                self.models[name] = [load_model(member, classes, each) for each in arrays]
+                self.models[name] = [load_model(member, classes, each, plugins) for each in arrays]
                 continue
             if member.head.also or member.head.columns:
                 raise UserError(
@@ -70,7 +77,7 @@ class ExportedChain(tf.Module):
                 )
             self._network_of[name] = digest = digest_of(network_dependencies(member))
             if digest not in self.frozen_networks:
-                self.frozen_networks[digest] = feature_network(in_float32(member))
+                self.frozen_networks[digest] = feature_network(in_float32(member), plugins)
             self.models[name] = [HeadLayer(each, "single") for each in arrays]
         # The features of an image are those of the first fold model of the member of the largest weight.
         name = max(selection.members, key=lambda name: selection.chain.blend.weights[name])
@@ -117,7 +124,7 @@ class ExportedChain(tf.Module):
         features: (digest of a frozen network, view) -> (B, F), computed once for all fold models and members.
         """
         policy, models, by_view = self._chain.policies[name], self.models[name], []
-        for view, inputs in zip(policy, apply_views(get_views(list(policy)))(images), strict=True):
+        for view, inputs in zip(policy, apply_views(self._views[name])(images), strict=True):
             if name in self._network_of:
                 digest = self._network_of[name]
                 if (digest, view) not in features:

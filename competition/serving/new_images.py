@@ -137,16 +137,19 @@ class NewImagePredictor:
         key = digest_of(member)
         if key not in self._trainers:
             device = self.open_device()  # before anything that imports Keras
+            from competition.training.engines import engine_of
             from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer
             from competition.training.network_trainer import NetworkTrainer
 
-            competition, batch = self.workspace.prepared.competition, self.workspace.params.predict.batch
+            prepared, batch = self.workspace.prepared, self.workspace.params.predict.batch
+            metric, plugins, classes = prepared.metric, self.workspace.params.plugins, len(prepared.competition.classes)
             member = member.without_pretrained_weights if member.head is None else member
-            rows = FoldRows(member, images, len(competition.classes), competition.targets)
+            rows = FoldRows(member, images, classes, prepared.competition.targets)
             if member.head is None:
-                self._trainers[key] = NetworkTrainer(rows, competition.metric, device, batch)
+                engine = engine_of(member, classes, batch, device, rows.targets, plugins)
+                self._trainers[key] = NetworkTrainer(rows, metric, engine, device, plugins)
             else:
                 if member.head.columns:
                     raise UserError(
@@ -160,7 +163,7 @@ class NewImagePredictor:
                 digests = [digest_of(network_dependencies(network)) for network in networks]
                 for digest, network in zip(digests, networks, strict=True):
                     if digest not in self._features:
-                        self._features[digest] = LiveFeatures(feature_engine(network, device, batch))
+                        self._features[digest] = LiveFeatures(feature_engine(network, device, batch, plugins), plugins)
                 features = concatenated([self._features[digest] for digest in digests])
-                self._trainers[key] = HeadTrainer(rows, competition.metric, features)
+                self._trainers[key] = HeadTrainer(rows, metric, features)
         return self._trainers[key]

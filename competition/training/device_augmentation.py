@@ -4,6 +4,7 @@ The first are made in operations that a TPU has, and their images are those that
 where a value is close to a half. The second stand before the network and act in training only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +12,6 @@ from keras import ops
 
 from competition.input_pipeline.augment import ERASED as ERASED_LEVEL
 from competition.input_pipeline.mixup import COLOUR, CUT, ERASED, OWN_SHARE
-from competition.input_pipeline.named_augmentations import checked_augmentation
 from competition.training.backend import Tensor
 from competition.training.device import Device
 
@@ -70,9 +70,10 @@ class StepSeed(keras.random.SeedGenerator):
 class DeviceAugmentation(keras.layers.Layer):
     """Images (B, H, W, 3) float32 of 0..255 -> augmented images of the same shape in training, else the same images."""
 
-    def __init__(self, augmentation: str, strength: float, seed: int) -> None:
+    def __init__(self, augment: Callable[..., Any], strength: float, seed: int) -> None:
+        """augment: (images, strength, seed) -> images, see `checked_augmentation`."""
         super().__init__(dtype="float32")
-        self._augment, self._strength = checked_augmentation(augmentation), strength
+        self._augment, self._strength = augment, strength
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, images: Tensor, training: bool = False) -> Tensor:

@@ -6,13 +6,21 @@ from dataclasses import replace
 import keras
 
 from competition.config.params import Member
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import Device, prediction_batch_size, resolved_precision, round_up_batch
 from competition.training.engine import CompiledIn, Engine
 from competition.training.model import build
 
 
-def engine_of(member: Member, classes: int, predict_batch: int, device: Device, targets: Targets = SINGLE) -> Engine:
+def engine_of(
+    member: Member,
+    classes: int,
+    predict_batch: int,
+    device: Device,
+    targets: Targets = SINGLE,
+    plugins: Plugins = NO_PLUGINS,
+) -> Engine:
     """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
     train = replace(member.train, precision=resolved_precision(member.train.precision, device))
     compiled_in = CompiledIn(
@@ -23,7 +31,8 @@ def engine_of(member: Member, classes: int, predict_batch: int, device: Device, 
         targets.kind,
         scale_loss=train.precision == "float16",
     )
-    return make_engine(lambda: build(replace(member, train=train), classes, targets.kind), device, compiled_in)
+    member = replace(member, train=train)
+    return make_engine(lambda: build(member, classes, targets.kind, plugins), device, compiled_in)
 
 
 def make_engine(network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> Engine:

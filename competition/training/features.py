@@ -9,8 +9,9 @@ import keras
 import numpy as np
 
 from competition.config.params import TIMM, Member
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.ensemble.predictions import positions
-from competition.ensemble.view_transforms import get_views
+from competition.ensemble.view_transforms import View, get_views
 from competition.files.manifest import atomic_write
 from competition.input_pipeline.batches import RowsBegun, prediction_batches
 from competition.input_pipeline.labelled_images import Images
@@ -27,14 +28,15 @@ FeatureEngine = Engine | TimmEngine
 FeatureSource = Callable[[Images, np.ndarray, str], np.ndarray]
 
 
-def feature_network(member: Member) -> keras.Model:
+def feature_network(member: Member, plugins: Plugins = NO_PLUGINS) -> keras.Model:
     """The member's network without its last layer: images (B, H, W, 3) of 0..255 -> features (B, F) float32.
 
     They are what the last layer reads, and what else the same pass gives (docs/frozen_features.md): the mean of the patches, where
     the last layer reads the class token of a transformer, or the means of the stage before the last reduction of a convolutional
     network.
     """
-    network = build(replace(member, train_size=0, train=replace(member.train, low_resolution_epochs=0)), 2)
+    member = replace(member, train_size=0, train=replace(member.train, low_resolution_epochs=0))
+    network = build(member, 2, plugins=plugins)
     steps, parts = network.operations, [network.get_layer("logits").input]
     position = next((number for number, step in enumerate(steps) if isinstance(step, keras.Model)), None)
     if position is not None:
@@ -56,7 +58,7 @@ def feature_network(member: Member) -> keras.Model:
     return model
 
 
-def feature_engine(member: Member, device: Device, predict_batch: int) -> FeatureEngine:
+def feature_engine(member: Member, device: Device, predict_batch: int, plugins: Plugins = NO_PLUGINS) -> FeatureEngine:
     """The network of a frozen-feature member; its `probabilities` are the features."""
     if member.architecture.startswith(TIMM):
         return TimmEngine(member, predict_batch)
@@ -64,7 +66,9 @@ def feature_engine(member: Member, device: Device, predict_batch: int) -> Featur
     resolved = replace(member, train=replace(member.train, precision=precision))
     batch = prediction_batch_size(predict_batch, member.image_size, device)
     # The output of a regression is what the network computes, without a softmax.
-    return make_engine(lambda: feature_network(resolved), device, CompiledIn(batch, batch, target="regression"))
+    return make_engine(
+        lambda: feature_network(resolved, plugins), device, CompiledIn(batch, batch, target="regression")
+    )
 
 
 def feature_width(engine: FeatureEngine) -> int:
@@ -73,26 +77,30 @@ def feature_width(engine: FeatureEngine) -> int:
 
 
 def compute_features(
-    engine: FeatureEngine, images: Images, rows: np.ndarray, views: Sequence[str], begin: RowsBegun = lambda _: None
+    engine: FeatureEngine, images: Images, rows: np.ndarray, views: Sequence[View], begin: RowsBegun = lambda _: None
 ) -> np.ndarray:
     """Features of these rows, (n, V, F) float32; zeros for an unreadable image."""
     readable = rows[images.readable[rows]]
     features = np.zeros((len(rows), len(views), feature_width(engine)), np.float32)
     if len(readable):
         batches = prediction_batches(images.pixels, readable, engine.predict_batch, begin)
-        features[images.readable[rows]] = engine.probabilities(batches, len(readable), get_views(views))
+        features[images.readable[rows]] = engine.probabilities(batches, len(readable), views)
     return features
 
 
 def store_features(
-    engine: FeatureEngine, images: Images, files: Mapping[str, Path], progress: Callable[[int, int], None]
+    engine: FeatureEngine,
+    images: Images,
+    files: Mapping[str, Path],
+    plugins: Plugins,
+    progress: Callable[[int, int], None],
 ) -> float:
     """Write the features of all rows under each view, (N, F) float16, and return the seconds of the pass.
 
     files: view -> .npy file.  What an interrupted pass has written beside them is used.
     progress: called with the rows that are done and all rows.
     """
-    count, views, seconds = len(images.ids), list(files), 0.0
+    count, views, functions, seconds = len(images.ids), list(files), get_views(list(files), plugins), 0.0
     starts = range(0, count, CHUNK)
     chunks = {view: [path.with_name(f"{path.stem}-{start:08}.npy") for start in starts] for view, path in files.items()}
     for number, start in enumerate(starts):
@@ -101,7 +109,7 @@ def store_features(
         if not all(path.is_file() for path in chunk_files):
             started = time.perf_counter()
             in_chunk = lambda begun, start=start: progress(start + begun, count)  # noqa: E731
-            features = compute_features(engine, images, rows, views, in_chunk)
+            features = compute_features(engine, images, rows, functions, in_chunk)
             seconds += time.perf_counter() - started
             for position, path in enumerate(chunk_files):
                 with atomic_write(path) as temporary:
@@ -134,6 +142,7 @@ class LiveFeatures:
     """
 
     engine: FeatureEngine
+    plugins: Plugins
     _images: Images | None = None
     _tables: dict[tuple[str, bytes], np.ndarray] = field(default_factory=dict)
 
@@ -142,5 +151,5 @@ class LiveFeatures:
             self._images, self._tables = images, {}
         key = (view, rows.tobytes())
         if key not in self._tables:
-            self._tables[key] = compute_features(self.engine, images, rows, [view])[:, 0]
+            self._tables[key] = compute_features(self.engine, images, rows, get_views([view], self.plugins))[:, 0]
         return self._tables[key]

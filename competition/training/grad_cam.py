@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from competition.config.params import Member
+from competition.config.plugins import Plugins
 from competition.training.engine import State, saved_variables
 from competition.training.head_trainer import network_with_head
 from competition.training.model import build
@@ -22,9 +23,10 @@ WINDOW = 0.25  # side of the window, as a share of the image's
 class ClassMaps:
     """The maps of a member's fold models."""
 
-    def __init__(self, member: Member, classes: int) -> None:
-        self._member = member
-        self.model = build(member.without_pretrained_weights if member.head is None else member, classes)
+    def __init__(self, member: Member, classes: int, plugins: Plugins) -> None:
+        self._member, self._plugins = member, plugins
+        without_weights = member.without_pretrained_weights if member.head is None else member
+        self.model = build(without_weights, classes, plugins=plugins)
         self._network, self.method = self.model, "Occlusion"
         if member.head is None:  # not every head is a row of weights per class
             # Grad-CAM needs a grid of features (B, h, w, F) whose global average is what the last layer reads.
@@ -37,7 +39,7 @@ class ClassMaps:
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""
         if self._member.head is not None:
-            self._network = network_with_head(self._member, weights, "single")
+            self._network = network_with_head(self._member, weights, "single", self._plugins)
             return
         for name, variable in saved_variables(self.model):
             variable.assign(weights[name])

@@ -15,9 +15,9 @@ import numpy as np
 
 from competition.config.errors import MissingWeights, UserError
 from competition.config.params import FROM_FILE, TIMM, Member
-from competition.config.plugins import active, plugin_named
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.ensemble.metrics import TargetKind
-from competition.input_pipeline.named_augmentations import is_on_device
+from competition.input_pipeline.named_augmentations import checked_augmentation, is_on_device
 from competition.storage import files
 from competition.training.backend import Tensor
 from competition.training.device_augmentation import DeviceAugmentation
@@ -55,8 +55,10 @@ class Unit(keras.layers.Layer):
         return x * self.deviation + self.mean
 
 
-def build(member: Member, classes: int, target: TargetKind = "single") -> keras.Model:
+def build(member: Member, classes: int, target: TargetKind = "single", plugins: Plugins = NO_PLUGINS) -> keras.Model:
     """The network of a member before training. The same seed gives the same weights on every backend.
+
+    plugins: those of the parameters, for the architecture and the augmentations.
 
     Raises UserError for weights that do not fit.
     """
@@ -71,9 +73,10 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     try:
         images = inputs
         for number, (name, strength) in enumerate(member.train.augment.items()):
-            if is_on_device(name):  # these act in training only
-                images = DeviceAugmentation(name, strength, seed=member.train.seed + number)(images)
-        logits = features = _features(images, member, classes)
+            if is_on_device(name, plugins):  # these act in training only
+                augment = checked_augmentation(name, plugins)
+                images = DeviceAugmentation(augment, strength, seed=member.train.seed + number)(images)
+        logits = features = _features(images, member, classes, plugins)
         if features._keras_history.operation.name != "logits":  # a model of the user's may have this layer
             if len(features.shape) > 2:
                 is_grid = len(features.shape) == 4
@@ -103,7 +106,7 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     return model
 
 
-def _features(images: Tensor, member: Member, classes: int) -> Tensor:
+def _features(images: Tensor, member: Member, classes: int, plugins: Plugins) -> Tensor:
     """Features of the images, (B, h, w, F), (B, T, F) or (B, F); (B, C) logits from a model with a layer `logits`."""
     if member.architecture.startswith(TIMM):
         raise UserError(
@@ -112,9 +115,9 @@ def _features(images: Tensor, member: Member, classes: int) -> Tensor:
         )
     if member.architecture == FROM_FILE:
         return backbone_from_file(images, member.weights, member.normalise, member.train.precision)
-    builder = plugin_named("MODELS", member.architecture, {*BUILDERS, *APPLICATIONS})
+    builder = plugins.named("MODELS", member.architecture, {*BUILDERS, *APPLICATIONS})
     if builder is not None:
-        return _plugin_features(builder, images, member, classes)
+        return _plugin_features(plugins, builder, images, member, classes)
     if member.architecture in BUILDERS:
         features = BUILDERS[member.architecture](images, member)
         _load_weights(keras.Model(keras.utils.get_source_inputs(features)[0], features), member)
@@ -122,9 +125,9 @@ def _features(images: Tensor, member: Member, classes: int) -> Tensor:
     return _application(images, member)
 
 
-def _plugin_features(builder: Any, images: Any, member: Member, classes: int) -> Any:
+def _plugin_features(plugins: Plugins, builder: Any, images: Any, member: Member, classes: int) -> Any:
     """The output of the user's model on the images; the model's own layers, so that `logits` stays a layer of ours."""
-    what, plugins, options = f"MODELS[{member.architecture!r}]", active(), {}
+    what, options = f"MODELS[{member.architecture!r}]", {}
     if "alpha" in inspect.signature(builder).parameters:
         options["alpha"] = member.alpha
     model = plugins.call(what, builder, image_size=images.shape[1], classes=classes, **options)

@@ -14,6 +14,8 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Train
+from competition.config.plugins import NO_PLUGINS, Plugins
+from competition.ensemble.metrics import Metric
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.augment import Augmentation
 from competition.input_pipeline.batch_threads import Loading
@@ -24,7 +26,6 @@ from competition.training.checkpoint import Checkpoint, Checkpoints
 from competition.training.device import Device, host_share
 from competition.training.device_augmentation import augmented, augments_on_device
 from competition.training.engine import Engine, State
-from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.heads import linear_probe
 from competition.training.trainer import Diverged, Epoch, EpochSet, Events, Scores, StepsDone, Stopped, Trained, Trainer
@@ -40,19 +41,15 @@ class NetworkTrainer(Trainer):
     def __init__(
         self,
         fold_rows: FoldRows,
-        metric: str,
+        metric: Metric,
+        engine: Engine,
         device: Device,
-        predict_batch: int,
+        plugins: Plugins = NO_PLUGINS,
         alive: Callable[[], None] = lambda: None,
-        engine: Engine | None = None,
     ) -> None:
-        """metric, alive: see Trainer.  predict_batch: images in a prediction batch.
-
-        engine: one of this member that was compiled earlier; None compiles it.
-        """
+        """metric, alive: see Trainer.  engine: of this member, on this device.  plugins: those of the parameters."""
         super().__init__(fold_rows, metric, alive)
-        self._device = device
-        self.engine = engine or engine_of(fold_rows.member, fold_rows.classes, predict_batch, device, fold_rows.targets)
+        self.engine, self._device, self._plugins = engine, device, plugins
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         # (N, F) of all rows by the initial weights, once a fold model has needed them.
         self._features: np.ndarray | None = None
@@ -204,7 +201,7 @@ class NetworkTrainer(Trainer):
         size = self.member.training_size
         if epoch < round(train.epochs * train.low_resolution_epochs):
             size = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
-        key = (augmentation_of(train), size)
+        key = (augmentation_of(train, self._plugins), size)
         if key not in self._batches:
             pixels, batch, device = self.images.pixels, self.engine.batch, self._device
             share = tuple(host_share(device, batch).tolist())
@@ -227,7 +224,7 @@ class NetworkTrainer(Trainer):
         if weights is not None:
             self.engine.load_weights(weights)
         batches = prediction_batches(images.pixels, rows, self.engine.predict_batch, lambda begun: self._alive())
-        return self.engine.probabilities(batches, len(rows), get_views(views))
+        return self.engine.probabilities(batches, len(rows), get_views(views, self._plugins))
 
 
 @dataclass
@@ -284,7 +281,7 @@ def share_after_probe(train: Train, steps: int) -> float:
     return min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0
 
 
-def augmentation_of(train: Train) -> Augmentation:
+def augmentation_of(train: Train, plugins: Plugins = NO_PLUGINS) -> Augmentation:
     """The augmentation parameters among the training parameters."""
-    options = {each.name: getattr(train, each.name) for each in fields(Augmentation)}
-    return Augmentation(**{**options, "augment": tuple(train.augment.items())})
+    options = {each.name: getattr(train, each.name) for each in fields(Augmentation) if each.name != "plugins"}
+    return Augmentation(**{**options, "augment": tuple(train.augment.items()), "plugins": plugins})

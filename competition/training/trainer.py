@@ -14,7 +14,7 @@ import pandas as pd
 
 from competition.config.faults import fault_point
 from competition.config.params import Train
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.predictions import STORED_AS, ViewPredictions
 from competition.files.manifest import atomic_write
 from competition.input_pipeline.labelled_images import Images
@@ -74,11 +74,10 @@ class Stopped(Exception):
 class Trainer(ABC):
     """The fold models of one member. `NetworkTrainer` trains networks, `HeadTrainer` fits heads to stored features."""
 
-    def __init__(self, fold_rows: FoldRows, metric: str, alive: Callable[[], None]) -> None:
-        """metric: name of the competition's metric.  alive: heartbeat, called before every prediction batch."""
+    def __init__(self, fold_rows: FoldRows, metric: Metric, alive: Callable[[], None]) -> None:
+        """metric: of the competition.  alive: heartbeat, called before every prediction batch."""
         self.member, self.images, self.fold_rows = fold_rows.member, fold_rows.images, fold_rows
-        self.metric = metric_named(metric)
-        self._alive = alive
+        self.metric, self._alive = metric, alive
         self._scored: dict[int, ViewPredictions] = {}  # last epoch, once it is scored -> its out-of-fold predictions
 
     @abstractmethod
@@ -156,7 +155,7 @@ class Trainer(ABC):
             unit = deviation(self.fold_rows.targets_of(self.fold_rows.usable(fold)))
             loss = float(np.mean(((output[:, 0] - targets) / unit) ** 2))
         else:
-            metric = metric_named("log_loss" if self.fold_rows.targets.kind == "single" else "multilabel_log_loss")
+            metric = METRICS["log_loss" if self.fold_rows.targets.kind == "single" else "multilabel_log_loss"]
             loss = metric.display(metric.evaluate(targets, output))
         return {"held_out": self.metric.display(self.metric.evaluate(targets, output)), "held_out_loss": loss}
 

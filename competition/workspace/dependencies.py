@@ -16,7 +16,7 @@ from competition.config.yaml_text import read_yaml
 from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
-from competition.workspace.studies import DIGITS, plugins_entry
+from competition.workspace.studies import DIGITS
 
 NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
 
@@ -56,7 +56,7 @@ def fold_views(run: Run, params: Params, fold: int) -> Stored:
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
         "prediction_version": PREDICTION,
-        **plugins_entry(VIEWS=(part for view in views for part in view.split("+"))),
+        **params.plugins.dependencies(VIEWS=(part for view in views for part in view.split("+"))),
     }
     folder = fold_manifest_path(run, fold).parent / "views" / digest_of(depends)[:DIGITS]
     return Stored(folder / "manifest.json", depends)

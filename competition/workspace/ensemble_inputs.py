@@ -18,7 +18,6 @@ from competition.workspace.dependencies import (
     blend_blocks,
     external_digests,
     fold_views,
-    plugins_entry,
     views_manifest,
     weights_digest,
 )
@@ -58,7 +57,7 @@ def blend_dependencies(
         "seeds": spreads,
         "blend_version": BLEND,
         **blend_blocks(workspace.params),
-        **plugins_entry(METRICS=(competition.metric,)),
+        **workspace.params.plugins.dependencies(METRICS=(competition.metric,)),
     }
 
 

@@ -20,7 +20,7 @@ from competition.files.manifest import Stored
 from competition.training.versions import FEATURES, PREDICTION
 from competition.workspace.dependencies import fold_names, soft_labels
 from competition.workspace.runs import Run
-from competition.workspace.studies import DIGITS, network_dependencies, plugins_entry
+from competition.workspace.studies import DIGITS, network_dependencies
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def feature_table(workspace: Workspace, network: Member, part: str, view: str) -
         **network_dependencies(network),
         "feature_version": FEATURES,
         "prediction_version": PREDICTION,
-        **plugins_entry(MODELS=(network.architecture,), VIEWS=view.split("+")),
+        **workspace.params.plugins.dependencies(MODELS=(network.architecture,), VIEWS=view.split("+")),
     }
     path = workspace.folder / "features" / digest_of(depends)[:DIGITS] / "manifest.json"
     return FeatureTable(path, depends, part, view)

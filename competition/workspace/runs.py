@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import REMOVED, Member, Params, Train
-from competition.config.plugins import plugin_digests_of_kind
 from competition.files.manifest import changed_keys, read_manifest, read_record, write_json
 from competition.submission import ledger
 from competition.training.versions import TRAINING
@@ -68,8 +67,8 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
         "training_version": TRAINING,
     }
     if member.train.patience:  # the metric chooses the epoch
-        depends["metric"] = workspace.prepared.competition.metric
-        depends["metric_code"] = plugin_digests_of_kind("METRICS", [workspace.prepared.competition.metric])
+        depends["metric"] = metric = workspace.prepared.competition.metric
+        depends["metric_code"] = workspace.params.plugins.digests("METRICS", [metric])
     digest = digest_of(depends)
     folder = workspace.folder / "members" / name / digest[:DIGITS]
     title = f"{name} seed {train.seed}" if several else name

@@ -13,7 +13,6 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import Manifest, display_path, read_manifest
@@ -27,9 +26,9 @@ from competition.workspace.workspace import Workspace
 
 def trivial_score_of_folds(prepared: Prepared, folds: Sequence[int]) -> tuple[str, float]:
     """What the trivial baseline answers, and its score on all rows of these folds together, in the metric's usual sign."""
-    metric, train = metric_named(prepared.competition.metric), prepared.part("train")
+    train = prepared.part("train")
     labels = prepared.competition.targets.of(train["label"].to_numpy()[train["fold"].isin(folds)])
-    return trivial_score(labels, metric, len(prepared.competition.classes))
+    return trivial_score(labels, prepared.metric, len(prepared.competition.classes))
 
 
 def trivial_text(prepared: Prepared, folds: Sequence[int] | None = None, score: float | None = None) -> str:
@@ -39,8 +38,7 @@ def trivial_text(prepared: Prepared, folds: Sequence[int] | None = None, score: 
     folds: None = all.  score: on the same rows, in the metric's usual sign; the text says where it is not better.
     """
     fold_of_row = prepared.part("train")["fold"]
-    folds = sorted(set(fold_of_row)) if folds is None else folds
-    sign = metric_named(prepared.competition.metric).sign
+    folds, sign = sorted(set(fold_of_row)) if folds is None else folds, prepared.metric.sign
     answer, trivial = trivial_score_of_folds(prepared, folds)
     beaten = "" if score is None or sign * score > sign * trivial else ", NOT BEATEN"
     rows = counted(int(fold_of_row.isin(folds).sum()), "row")
@@ -52,7 +50,7 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
 
     The manifest has the score under the metric of its training; for another metric it is computed from oof.npz.
     """
-    path, metric = fold_manifest_path(run, fold), metric_named(prepared.competition.metric)
+    path, metric = fold_manifest_path(run, fold), prepared.metric
     manifest = read_manifest(path)
     if manifest is not None and manifest.result.get("metric", metric.name) == metric.name:
         return float(manifest.result["held_out"])
@@ -79,8 +77,7 @@ def result_line(metric: str, manifest: Manifest) -> str:
 def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
     """Mean and range of the held-out scores of each run of these members, beside the trivial baseline."""
     params, prepared, lines = workspace.params, workspace.prepared, list[str]()
-    tuned_folds, tuned_members = set[int](), list[str]()
-    sign = metric_named(prepared.competition.metric).sign
+    tuned_folds, tuned_members, sign = set[int](), list[str](), prepared.metric.sign
     for run in [run for name in names for run in runs_of(workspace, name)]:
         folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_manifest_path(run, fold))]
         scores = np.array([held_out_score(prepared, run, fold) for fold in folds])

@@ -4,7 +4,7 @@ The result of a study is stored under the digest of what it depends on, so that 
 replace it. Its values are used as long as the data, the member and the member's own values are those it was made for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from competition.config.digests import digest_of
 from competition.config.params import REMOVED, Member, Params
 from competition.config.params_file import recorded_keys
-from competition.config.plugins import plugin_digests_by_kind, plugin_digests_of_kind
 from competition.config.search_space import CHOSEN_IN_EACH_FOLD, own_values, with_values
 from competition.files.manifest import changed_keys, intact_manifest, path_digest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
@@ -34,7 +33,7 @@ def study_subject(prepared: "Prepared", params: Params, member: Member) -> dict[
         "fit": params.prepare.fit,
         "member": recorded_keys(replace(member, seeds=1, views=())),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
-        **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
+        **params.plugins.dependencies(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
         **({"columns": path_digest(prepared.folder / "columns.csv")} if member.head and member.head.columns else {}),
         **({"albumentations": path_digest(Path(pipeline))} if (pipeline := member.train.albumentations) else {}),
@@ -52,7 +51,7 @@ def head_entry(params: Params, member: Member) -> dict[str, Any]:
         "head_version": HEADS,
         "feature_version": FEATURES,
         "also": [other and network_dependencies(other) for other in others],
-        "head_views": plugins_entry(VIEWS=parts),
+        "head_views": params.plugins.dependencies(VIEWS=parts),
     }
 
 
@@ -67,15 +66,6 @@ def network_dependencies(network: Member) -> dict[str, Any]:
     }
 
 
-def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
-
-    names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
-    """
-    digests = plugin_digests_by_kind(**names)
-    return {"plugins": digests} if digests else {}
-
-
 def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the result of a member's study depends on."""
     params, prepared, tune = workspace.params, workspace.prepared, workspace.params.tune
@@ -85,7 +75,7 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
         **REMOVED["tune"],
         "warm_start": dict.fromkeys(tune.warm_start, ""),
         "metric": prepared.competition.metric,
-        "metric_code": plugin_digests_of_kind("METRICS", [prepared.competition.metric]),
+        "metric_code": params.plugins.digests("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
     }
 

@@ -43,7 +43,7 @@ class Workspace:
         # A parameter that did not exist when the data were prepared had no effect on them.
         now = {key: value for key, value in now.items() if key in recorded}
         changes = changed_keys({"prepare": recorded}, {"prepare": now})
-        loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
+        loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts, self.params.plugins)
         recorded = manifest.depends.get("competition", {})
         changes += changes_of_task(settings_of(self.params), recorded, loaded.competition.target)
         if changes:

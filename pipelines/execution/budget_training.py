@@ -173,8 +173,8 @@ def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
     check_training(prepared.competition.targets.kind, name, member.train)
     sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
     few = replace(sizes, train=2 * STEPS * member.train.batch)
-    targets, batch = prepared.competition.targets, job.params.predict.batch
-    speed, engine = measure_speed(member, few, search.device, batch, search.views, targets)
+    targets = prepared.competition.targets
+    speed, engine = measure_speed(member, few, search.device, job.params, search.views, targets)
     settings = with_members(job.params, {name: member}, (), search.views)
     # This process trains with the measured engine, and predicts with it if it is kept.
     # A member with tuned values or several seeds is compiled for its run.

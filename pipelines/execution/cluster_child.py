@@ -16,7 +16,6 @@ from competition.cluster.node import MACHINE_EXIT
 from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import fold_model, fold_views
@@ -92,7 +91,7 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
         differing = "; ".join(changes[:3])
         raise UserError(f"this machine would work on another study ({differing}): its packages or files differ")
     study = study_of(job.workspace, name, settings)
-    sign = metric_named(job.prepared.competition.metric).sign
+    sign = job.prepared.metric.sign
     run_worker(
         study,
         settings,

@@ -11,7 +11,7 @@ from competition.budget.portfolio import Network
 from competition.config.errors import UserError
 from competition.config.params import Head
 from competition.ensemble.bootstrap import Evaluation, score_with_error
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.view_transforms import VIEWS
 from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.preflight.planning import duration
 from competition.report.terminal import with_error
@@ -58,10 +58,10 @@ def sample_heads(search: Search, network: Network, most: int, head: Head) -> Sam
     images = read_images(job, network.member, ["train"], network.name, streamed)
     images = sample_rows(images, most, job.params.honest.seed)
     engine = engine_for(search, network)
-    features = compute_features(engine, images, np.arange(len(images.ids)), ["identity"])[:, 0]
+    features = compute_features(engine, images, np.arange(len(images.ids)), [VIEWS["identity"]])[:, 0]
     member = replace(network.member, head=head)
     rows = FoldRows(member, images, len(competition.classes), competition.targets)
-    trainer = HeadTrainer(rows, competition.metric, stored_features(images.ids, {"identity": features}))
+    trainer = HeadTrainer(rows, job.prepared.metric, stored_features(images.ids, {"identity": features}))
     targets, probs, losses, began = [], [], [], time.monotonic()
     folds = [int(fold) for fold in np.unique(images.folds)]
     with trainer.fitting_ahead(folds, member.train):
@@ -84,7 +84,7 @@ def look_at_sample(search: Search, network: Network) -> float:
     if (count := len(prepared.part("train"))) < MANY_ROWS:
         return 0.0
     sample = sample_heads(search, network, SAMPLE, Head("linear", strengths=STRENGTH))
-    metric, honest = metric_named(prepared.competition.metric), job.params.honest
+    metric, honest = prepared.metric, job.params.honest
     evaluation = Evaluation(metric, len(prepared.competition.classes), honest.resamples, honest.seed)
     score = score_with_error(sample.targets, metric.output_of(sample.probs), evaluation)
     text = with_error(metric.display(score.value), score.error, metric.name)
@@ -131,8 +131,8 @@ def engine_for(search: Search, network: Network) -> "FeatureEngine":
     from competition.training.features import feature_width
 
     if network.name not in search.engines:
-        batch = search.job.params.predict.batch
-        engine, search.compile_seconds[network.name] = compiled_features(network.member, search.device, batch)
+        params = search.job.params
+        engine, search.compile_seconds[network.name] = compiled_features(network.member, search.device, params)
         search.engines[network.name], search.widths[network.name] = engine, feature_width(engine)
     return search.engines[network.name]
 

@@ -79,15 +79,17 @@ def open_network_trainer(
     prepared = job.prepared
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
+    from competition.training import engines
     from competition.training.fold_rows import FoldRows
     from competition.training.network_trainer import NetworkTrainer
 
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))
-    rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
+    classes, batch, plugins = len(prepared.competition.classes), job.params.predict.batch, job.params.plugins
+    rows = FoldRows(member, images, classes, targets, inputs.soft_labels)
     with errors_named(job, member, title):
-        batch = job.params.predict.batch
-        return NetworkTrainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
+        engine = inputs.engine or engines.engine_of(member, classes, batch, device, targets, plugins)
+    return NetworkTrainer(rows, prepared.metric, engine, device, plugins, inputs.alive)
 
 
 def open_trainer(
@@ -127,7 +129,7 @@ def open_trainer(
         sources.append(stored_features(ids, dict.fromkeys(wanted.views, values)))
     images = inputs.images or inputs.select(with_labels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
-    return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
+    return HeadTrainer(rows, prepared.metric, concatenated(sources), inputs.alive)
 
 
 def engine_of(job: Job, network: Member, title: str, device: "Device") -> "FeatureEngine":
@@ -135,7 +137,7 @@ def engine_of(job: Job, network: Member, title: str, device: "Device") -> "Featu
     from competition.training.features import feature_engine
 
     with errors_named(job, network, title):
-        return feature_engine(network, device, job.params.predict.batch)
+        return feature_engine(network, device, job.params.predict.batch, job.params.plugins)
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,8 @@ def store_missing(
                     progress(done, total)
                     bar.update_to(done, total)
 
-                seconds = store_features(compiled, images, {table.view: table.file for table in tables}, show)
+                files = {table.view: table.file for table in tables}
+                seconds = store_features(compiled, images, files, job.params.plugins, show)
             if count:  # photos of one's own may have no test images
                 what = f"{counted(count, f'{part} image')} under {first_few([table.view for table in tables])}"
                 job.echo(f"{title}: features of {what} took {seconds:.1f} s")

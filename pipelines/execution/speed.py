@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.params import Member
-from competition.ensemble.metrics import TargetKind
+from competition.config.params import Member, Params
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.view_transforms import VIEWS
 from competition.preflight.planning import Sizes, Speed
 from competition.prepare.targets import SINGLE, Targets
 
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 STEPS_MEASURED = 12  # per epoch, at most
 # Any metric of the kind: scores of random images are not used.
-METRIC_OF: dict[TargetKind, str] = {"single": "accuracy", "multi": "multilabel_log_loss", "regression": "rmse"}
+METRIC_OF = {"single": METRICS["accuracy"], "multi": METRICS["multilabel_log_loss"], "regression": METRICS["rmse"]}
 
 
 def measure_speed(
     member: Member,
     sizes: Sizes,
     device: "Device",
-    predict_batch: int,
+    params: Params,
     views: tuple[str, ...],
     targets: Targets = SINGLE,
 ) -> "tuple[Speed, Engine]":
@@ -37,6 +38,7 @@ def measure_speed(
     """
     from competition.input_pipeline.batches import steps_per_epoch
     from competition.input_pipeline.labelled_images import Images
+    from competition.training.engines import engine_of
     from competition.training.fold_rows import FoldRows
     from competition.training.network_trainer import NetworkTrainer
 
@@ -49,7 +51,8 @@ def measure_speed(
     labels, folds = numbers // 2 % label_numbers, numbers % 2
     images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
     fold_rows = FoldRows(replace(member, teacher=(), external=()), images, sizes.classes, targets)
-    trainer = NetworkTrainer(fold_rows, METRIC_OF[targets.kind], device, predict_batch)
+    engine = engine_of(member, sizes.classes, params.predict.batch, device, targets, params.plugins)
+    trainer = NetworkTrainer(fold_rows, METRIC_OF[targets.kind], engine, device, params.plugins)
 
     schedule = replace(member.train, epochs=1, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
     trainer.train_to_end(0, schedule, score_epochs=False)
@@ -65,12 +68,12 @@ def measure_speed(
     return Speed(ready, step_seconds, scored, predicted, max(first - cached, 0.0)), trainer.engine
 
 
-def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
+def compiled_features(member: Member, device: "Device", params: Params) -> tuple["FeatureEngine", float]:
     """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
     from competition.training.features import feature_engine
 
     started = time.monotonic()
-    engine = feature_engine(member, device, predict_batch)
+    engine = feature_engine(member, device, params.predict.batch, params.plugins)
     pass_seconds(engine, member, batches=1)
     return engine, time.monotonic() - started
 
@@ -84,7 +87,7 @@ def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> f
     pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
     unknown = np.full(count, -1)
     images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
-    return timed(compute_features, engine, images, np.arange(count), ["identity"]) / count
+    return timed(compute_features, engine, images, np.arange(count), [VIEWS["identity"]]) / count
 
 
 def timed(function: Callable[..., object], *arguments: object) -> float:

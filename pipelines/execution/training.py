@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.plugins import active
 from competition.config.secrets import without_secrets
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.locks import InUse, last_holder
@@ -308,7 +307,7 @@ def show_events(
             tracking.step(event.step, event.loss)
             event.stop = bool(received)
         elif isinstance(event, Epoch):
-            plugins, values = active(), {"member": title, "fold": fold, "epochs": epochs}
+            plugins, values = session.job.params.plugins, {"member": title, "fold": fold, "epochs": epochs}
             for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
                 plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event))
             tracking.epoch(asdict(event))

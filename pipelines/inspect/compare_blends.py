@@ -13,7 +13,6 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, changed_rows, seed_noise_of_difference
 from competition.ensemble.external_check import doubts_of, joined_notes
-from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
@@ -27,7 +26,7 @@ def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare_blends.csv: id, label, before, after"""
     prepared = job.prepared
     a, b = (blend_named(job, letter, name) for letter, name in (("A", job.options.a), ("B", job.options.b)))
-    classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
+    classes, metric = prepared.competition.classes, prepared.metric
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest

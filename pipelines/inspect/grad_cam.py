@@ -61,7 +61,7 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     classes = np.concatenate([np.stack([predicted[wrong], labels[wrong]], axis=1).ravel(), labels[right]])
     position = train.index.get_indexer(ids[numbers])
     folds, names = train["fold"].to_numpy(int)[position], prepared.competition.classes
-    class_maps, pictures = ClassMaps(one.member, len(names)), dict[int, np.ndarray]()
+    class_maps, pictures = ClassMaps(one.member, len(names), job.params.plugins), dict[int, np.ndarray]()
     for fold in np.unique(folds):
         class_maps.load_weights(load_arrays(fold_manifest_path(one, int(fold)).with_name("weights.npz")))
         in_fold = np.flatnonzero(folds == fold)

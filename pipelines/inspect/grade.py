@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
-from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapter_types import SOLUTION
 from competition.report.terminal import with_error
@@ -36,12 +35,11 @@ def run(job: Job) -> None:
             f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
-    train_labels = prepared.competition.targets.of(prepared.part("train")["label"].to_numpy())
-    grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, train_labels, ledger_file)
+    grade = grading.grade(job.submissions / entry.file, solution, prepared, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
     write_json(grades_file, {**grades, entry.file: {**grades.get(entry.file, {}), metric: asdict(grade)}})
-    sign, scores, beside = metric_named(metric).sign, [], []  # beside: the trivial baseline on the same rows
+    sign, scores, beside = prepared.metric.sign, [], []  # beside: the trivial baseline on the same rows
     for part in ("public", "private"):
         score, rows, trivial = (getattr(grade, f"{part}{name}") for name in ("", "_rows", "_trivial"))
         if rows:
@@ -54,13 +52,16 @@ def run(job: Job) -> None:
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, metric)
-        job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
+        job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows, sign)}")
     times = counted(grade.solution_accesses, "time")
     job.echo(f"grade: the solution was opened {times}; choosing by it repeatedly makes it optimistic")
 
 
-def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
-    """The private score against the interval that chance explains on as many rows; of a doubted honest score nothing follows."""
+def comparison(entry: ledger.Entry, private: float, rows: int, sign: int) -> str:
+    """The private score against the interval that chance explains on as many rows; of a doubted honest score nothing follows.
+
+    sign: -1 if less is better in the metric.
+    """
     if entry.is_doubted:
         return "nothing was expected of the private one: `make blend` and `make report` say which member's predictions are doubted"
     low, high = interval(entry.expected, rows)
@@ -72,6 +73,6 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
         "on the rows they predict, "
         "or their ids or columns are exchanged"
     )
-    if metric_named(entry.metric).sign * (private - (low + high) / 2) > 0:
+    if sign * (private - (low + high) / 2) > 0:
         advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"
     return f"the private one is outside of {of_rows}; {advice}"

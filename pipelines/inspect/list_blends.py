@@ -7,7 +7,7 @@ from typing import Any
 from competition.config.errors import counted
 from competition.ensemble.external_check import joined_notes
 from competition.ensemble.fit_chain import OofRows, scored_rows
-from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
+from competition.ensemble.metrics import DEFAULT_RULES, Metric
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
@@ -34,7 +34,7 @@ def run(job: Job) -> None:
     job.echo(*(f"list-blends: {note}" for note in notes), "")
     for columns, cells in stored["tables"]:
         job.echo(*table_lines(columns, cells), "")
-    rule = DEFAULT_RULES[metric_named(job.prepared.competition.metric).target]
+    rule = DEFAULT_RULES[job.prepared.metric.target]
     job.echo(
         "list-blends: while choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance; honest and its "
         "gains: cross-fitted, on the same rows",
@@ -46,8 +46,8 @@ def run(job: Job) -> None:
 def compute_tables(job: Job, sources: Mapping[str, dict[str, Any]], spreads: Mapping[str, float]) -> Computed:
     """Cross-fit every blend method and view policy: no file, and the tables as the result."""
     inputs, competition, honest = load_predictions(job.workspace, sources), job.prepared.competition, job.params.honest
-    settings = chain_settings(job.params, competition.metric, competition.needs_a_label)
-    metric, tuned = metric_named(settings.metric), inputs.tuned_folds
+    metric, tuned = job.prepared.metric, inputs.tuned_folds
+    settings = chain_settings(job.params, metric, competition.needs_a_label)
     scored, optimistic = scored_rows(inputs.folds, tuned)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     notes = [

@@ -9,7 +9,6 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.significance import NORMAL_95
 from competition.files.manifest import write_json
@@ -36,7 +35,7 @@ def run(job: Job) -> None:
         raise UserError(f"{name} learns from {teachers}; measure the noise of a member without teachers")
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
     runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
-    ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
+    ids, metric = runs[0].ids, prepared.metric
     labels = prepared.competition.targets.of(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]

@@ -133,7 +133,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         chain = Chain.load(results.folder / "chain.json")
         charts = overview.score_charts(blend.result, chain, results.test_scores)
         first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
-        of_scores = blend_tables.blend_sections(blend.result, chain)
+        of_scores = blend_tables.blend_sections(blend.result, chain, metric_named(chain.metric, params.plugins))
     sections = [
         first_screen,
         steps_section(job, results),
@@ -153,7 +153,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         else None,
         submissions.leaderboard_section(
             ledger.with_local_grades(results.submitted, job.path("grades.json")),
-            params.kaggle.public_share,
+            params,
             has_test,
             blend.result["submission"] if blend is not None else "",
             submissions.NO_SCORE if prepared.competition.slug else not_on_kaggle(job),
@@ -174,7 +174,7 @@ def steps_section(job: Job, results: Results) -> Section | None:
     """What to do next, with commands for these parameters."""
     params, prepared = job.params, job.prepared
     steps = next_steps.blend_steps(results.blend.result) if results.blend is not None else []
-    steps += next_steps.training_steps(results.models_of, metric_named(prepared.competition.metric))
+    steps += next_steps.training_steps(results.models_of, prepared.metric)
     has_study = any(used_study(job.workspace, name) for name in params.members)
     steps += next_steps.open_steps(params, prepared, results.models_of, results.submitted, results.spreads, has_study)
     file, sets = display_path(job.options.params), job.options.sets.strip()

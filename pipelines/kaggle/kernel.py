@@ -133,7 +133,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
-    files = packing.source_files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
+    files = packing.source_files(ROOT, packing.kernel_params(job.params, members))
     if hours_of_budget(job):
         inputs |= request.results_of_budget(job.workspace)
         portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()

@@ -59,13 +59,13 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     trained, frozen = members_to_plan(job)
     for name, member in frozen.items():
         job.echo(f"plan {name}: measuring some images of {member.image_size} pixels")
-        engine, ready = compiled_features(member, device, job.params.predict.batch)
+        engine, ready = compiled_features(member, device, job.params)
         costs[name] = cost_of_features(member, job.params, sizes, ready, pass_seconds(engine, member))
     for name in trained:
         member = tuned_member(job.workspace, name)
         job.echo(f"plan {name}: measuring some steps with images of {member.training_size} pixels")
         plain, views = member.without_pretrained_weights, job.params.views_of(member)
-        speed, _ = measure_speed(plain, sizes, device, job.params.predict.batch, views)
+        speed, _ = measure_speed(plain, sizes, device, job.params, views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))

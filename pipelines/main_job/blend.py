@@ -28,7 +28,7 @@ from competition.ensemble.external_check import (
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import Metric
 from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
@@ -103,9 +103,13 @@ def run(job: Job) -> None:
     ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
     left_out = left_out_notes(job.workspace, sources)
     job.echo(*(f"blend: {note}" for note in joined_notes([*left_out, *scores.get("notes", ())])))
-    job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
+    job.echo(
+        "",
+        *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain, prepared.metric)),
+        "",
+    )
     if job.options.verbose:
-        job.echo(*detail_lines(scores, chain))
+        job.echo(*detail_lines(scores, chain, prepared.metric))
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))
     job.echo(*choices_lines(job.submissions, params, scores))
     if len(prepared.part("test")):
@@ -176,13 +180,13 @@ def caution_lines(scores: Scores) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def detail_lines(scores: Scores, chain: Chain) -> list[str]:
+def detail_lines(scores: Scores, chain: Chain, metric: Metric) -> list[str]:
     """The tables of the report behind the summary: gains over the baselines, views, and what each member is worth."""
     from competition.report import blend_tables as report
 
-    tables = [report.gains_table(scores, chain), report.views_table(scores, chain)]
-    tables += report.worth_tables(scores)
-    lines = [f"  on the rows it was chosen on, the blend ({how(chain)}) scores {scores['chosen_on']:.4f}"]
+    tables = [report.gains_table(scores, chain, metric), report.views_table(scores, chain, metric)]
+    tables += report.worth_tables(scores, metric)
+    lines = [f"  on the rows it was chosen on, the blend ({how(chain, metric)}) scores {scores['chosen_on']:.4f}"]
     lines += seeds_line(scores["seeds"], scores["members"])
     lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]
     lines.append("")
@@ -215,8 +219,8 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> B
     """Load the predictions, fit the chain, score it, and compare its members."""
     params, prepared = job.params, job.prepared
     inputs = load_predictions(job.workspace, sources)
-    metric = metric_named(prepared.competition.metric)
-    settings, oof = chain_settings(params, metric.name, prepared.competition.needs_a_label), inputs.oof
+    metric, oof = prepared.metric, inputs.oof
+    settings = chain_settings(params, metric, prepared.competition.needs_a_label)
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)

@@ -19,7 +19,6 @@ from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.settings import chain_settings
 from competition.preflight.planning import duration
@@ -198,9 +197,9 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     began, only = time.monotonic(), job_of(search, [name])
     inputs = load_predictions(only.workspace, prediction_sources(only.workspace, False))
     competition = job.prepared.competition
-    metric, settings = metric_named(competition.metric), competition.needs_a_label
+    metric, settings = job.prepared.metric, chain_settings(only.params, job.prepared.metric, competition.needs_a_label)
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, inputs.tuned_folds)
-    honest = fit_and_score_chain(rows, chain_settings(only.params, metric.name, settings), job.params.honest)
+    honest = fit_and_score_chain(rows, settings, job.params.honest)
     search.blend_seconds = time.monotonic() - began
     job.echo(
         f"budget: {which}honest {metric.name} after {duration(search.clock.spent)}: "

@@ -16,7 +16,6 @@ from competition.kaggle import download
 from competition.prepare.adapter_types import SAMPLE, Settings, settings_of
 from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
-from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.job import Computed, Job, kaggle_client
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -27,7 +26,7 @@ def run(job: Job) -> None:
     require_named_files(job)
     settings = settings_of(job.params)
     depends = {"competition": settings.of_raw_files(), "source": source_digest(job, settings.source)}
-    depends |= plugins_entry(ADAPTERS=(settings.adapter,))
+    depends |= job.params.plugins.dependencies(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
 
@@ -45,7 +44,11 @@ def require_named_files(job: Job) -> None:
 
 
 def download_all(job: Job, settings: Settings) -> Computed:
-    raw, archive, adapter = job.path("raw"), job.path("raw.archive"), adapter_named(settings.adapter)
+    raw, archive, adapter = (
+        job.path("raw"),
+        job.path("raw.archive"),
+        adapter_named(settings.adapter, job.params.plugins),
+    )
 
     def fetch(slug: str, folder: Path) -> None:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""

@@ -25,7 +25,6 @@ from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.submission_csv import check_sample
-from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.job import Computed, Job
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -43,7 +42,7 @@ def run(job: Job) -> None:
         "prepare": params,
         "competition": settings,
         **({"folds_from": sha256(Path(job.options.folds_from))} if job.options.folds_from else {}),
-        **plugins_entry(ADAPTERS=(settings.adapter,)),
+        **job.params.plugins.dependencies(ADAPTERS=(settings.adapter,)),
     }
     manifest, competition = job.path("data", "manifest.json"), None
     if job.options.force or not Stored(manifest, depends).is_current:
@@ -57,7 +56,7 @@ def run(job: Job) -> None:
 
 def described(job: Job, settings: Settings) -> Competition:
     """The competition in raw/. Raises UserError for parameters that do not fit to it, before an image is read."""
-    competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
+    competition = adapter_named(settings.adapter, job.params.plugins).describe(job.path("raw"), settings)
     with_metric(competition, job.params.competition.metric)
     for name, member in job.params.members.items():  # training checks it again
         check_training(competition.targets.kind, name, member.train)
@@ -132,7 +131,7 @@ def collect_bytes(rows: Iterable[Row], ids: Container[str], image_bytes: dict[st
 
 def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator[Row]:
     """Yield the rows of the competition, then those of the external folders."""
-    yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
+    yield from adapter_named(settings.adapter, job.params.plugins).rows(job.path("raw"), settings)
     for name, folder in job.params.prepare.external.items():
         yield from external_rows(name, Path(folder), competition)[0]
 

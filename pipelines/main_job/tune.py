@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError, counted
 from competition.config.search_space import can_be_tuned, is_tuned
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import Metric
 from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import with_error
 from competition.tuning.choice import (
@@ -115,7 +115,7 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
     """Run trials in this process, until all of the study are finished or a limit is reached; any number of processes may."""
     from competition.tuning.study import run_worker
 
-    sign = metric_named(job.prepared.competition.metric).sign
+    sign = job.prepared.metric.sign
 
     def on_trial(study: "Study", trial: "FrozenTrial") -> None:
         job.echo(f"tune {name}: {trial_line(study, trial, settings, sign)}")
@@ -151,7 +151,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     result = result_of(job, name, settings, study, runner)
     best = tuning_result_path(job.work, name, depends)
     write_json(best, result)
-    lines = result_lines(result, settings, trials)
+    lines = result_lines(result, settings, trials, job.prepared.metric)
     job.echo(*(f"tune {name}: {line}" for line in lines))
     return [best], result
 
@@ -188,7 +188,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
         comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
         chosen = chosen if comparison.is_gain else None
-    sign = metric_named(prepared.competition.metric).sign
+    sign = prepared.metric.sign
     shares = [trial.user_attrs.get("share", 1.0) for trial in trials]
     return {
         "values": dict(settings.own_values if chosen is None else chosen.params),
@@ -211,17 +211,18 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
     }
 
 
-def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"]) -> list[str]:
+def result_lines(
+    result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"], metric: Metric
+) -> list[str]:
     """The best score, the cost of a trial, and what `make train` will use.  trials: the finished ones."""
-    metric, sign = result["metric"], metric_named(result["metric"]).sign
     best = f"best of {counted(result['trials'], 'trial')}"
     if result["score"] is not None:
         within = f"trained within {fold_names(result['folds'])} alone, where {result['trivial']}"
-        best += f": {metric} {result['score']:.4f} on {fold_names(result['ranking_folds'])}, {within}"
+        best += f": {metric.name} {result['score']:.4f} on {fold_names(result['ranking_folds'])}, {within}"
     if result["pruned"]:
         best += f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average"
     ended = f"ended after {result['trials']} of {settings.total} trials by {result['limit']}"
-    return [best, *([ended] if result["limit"] else []), conclusion(result, trials, sign)]
+    return [best, *([ended] if result["limit"] else []), conclusion(result, trials, metric.sign)]
 
 
 def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign: int) -> str:

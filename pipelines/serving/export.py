@@ -85,7 +85,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
-    exported = ExportedChain(selection, len(classes))
+    exported = ExportedChain(selection, len(classes), job.params.plugins)
     write_formats(exported, selection, folder, formats)
     bundle = Bundle(
         selection.title,

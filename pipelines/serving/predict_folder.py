@@ -12,7 +12,6 @@ import pandas as pd
 from competition.config.errors import UserError, counted, similar_name_beside
 from competition.config.redaction import printable
 from competition.ensemble.bootstrap import Evaluation, score_with_error
-from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import free_name
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.files.image_codec import SUFFIXES
@@ -91,7 +90,7 @@ def score_lines(job: Job, names: Sequence[str], probs: np.ndarray, decided: np.n
     labels = np.array([number[folder] for folder in folders])
     share = accuracy(labels, decided, np.arange(len(labels)))
     text = f"accuracy {with_error(share['value'], share['error'], 'accuracy')}"
-    metric, settings = metric_named(competition.metric), job.params.honest
+    metric, settings = job.prepared.metric, job.params.honest
     if metric.name != "accuracy":
         output = decided if metric.needs_labels else probs
         with suppress(UndefinedScore):  # on these classes alone

@@ -67,7 +67,7 @@ def run_stage(
             params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)
         for augmentation in {name for member in params.members.values() for name in member.train.augment}:
-            augmentation_named(augmentation)  # an unknown name is an error
+            augmentation_named(augmentation, params.plugins)  # an unknown name is an error
         work = options.work / params.competition.name
         require_folder(work, is_written=verb in WRITING)
         require_folder(options.submissions, is_written=verb in SUBMITTING)

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -6,8 +7,8 @@ from builders import ROOT
 from competition.config import validation
 from competition.config.digests import definition_digest
 from competition.config.errors import UserError
-from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins
+from competition.config.params_file import file_tree, load_params, parse_overrides
+from competition.config.plugins import load_plugins
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.ensemble.view_transforms import get_views
@@ -48,10 +49,9 @@ def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None
     (tmp_path / "code" / "base.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     (tmp_path / "recipe.yaml").write_text("extends: code/base.yaml\ncompetition: {metric: halved}\n")
     params = validate_params(load_params(tmp_path / "recipe.yaml"))
-    assert Path(params.plugins) == tmp_path / "code" / "mine.py" and params.competition.metric == "halved"
-    assert list(active().metrics) == ["halved", "other"]
-    load_params(ROOT / "params.yaml")
-    assert active() is NO_PLUGINS and set(validation.ADAPTERS) == set(ADAPTERS)
+    assert params.plugins.file == tmp_path / "code" / "mine.py" and params.competition.metric == "halved"
+    assert list(params.plugins.metrics) == ["halved", "other"] and set(validation.ADAPTERS) == set(ADAPTERS)
+    assert file_tree(params)["plugins"] == str(tmp_path / "code" / "mine.py")
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,26 @@ def test_a_misspelt_name_is_refused_before_training(sets: str, message: str, tmp
     (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
         params = validate_params(load_params(tmp_path / "params.yaml", parse_overrides(f"'{sets}'")))
-        [augmentation_named(name) for member in params.members.values() for name in member.train.augment]
+        [
+            augmentation_named(name, params.plugins)
+            for member in params.members.values()
+            for name in member.train.augment
+        ]
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("code", "use"),
     [
-        ("METRICS = {'accuracy': lambda labels, probs: 0}", lambda: metric_named("accuracy")),
-        ("VIEWS = {'flip_lr': lambda images: images}", lambda: get_views(["flip_lr"])),
-        ("AUGMENTATIONS = {'noise': lambda image, strength, rng: image}", lambda: augmentation_named("noise")),
+        ("METRICS = {'accuracy': lambda labels, probs: 0}", partial(metric_named, "accuracy")),
+        ("VIEWS = {'flip_lr': lambda images: images}", partial(get_views, ["flip_lr"])),
+        ("AUGMENTATIONS = {'noise': lambda image, strength, rng: image}", partial(augmentation_named, "noise")),
     ],
 )
 def test_the_projects_own_names_cannot_be_replaced(code: str, use: object, tmp_path: Path) -> None:
-    activate(load_plugins(plugins_file(tmp_path, code)))
+    plugins = load_plugins(plugins_file(tmp_path, code))
     with pytest.raises(UserError, match="the project has this name itself; choose another"):
-        use()  # type: ignore[operator]
+        use(plugins)  # type: ignore[operator]
 
 
 def changed(*replacements: tuple[str, str]) -> str:

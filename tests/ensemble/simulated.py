@@ -36,7 +36,7 @@ METHODS = ("equal", "bagged")
 BLEND = Blend(name="", members=(), methods=METHODS, rounds=15, bags=4, ridge=1.0, seed=0, class_shares="training")
 DECISION = Decision(rules=("argmax", "prior"), passes=1, shrink_rows=20)
 POLICY = Policy(method="greedy", objective="log_likelihood", rounds=10)
-SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
+SETTINGS = ChainSettings(METRICS["macro_f1"], POLICY, BLEND, DECISION)
 HONEST = Honest(resamples=300, seed=0, blocks=10)
 
 

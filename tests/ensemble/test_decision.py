@@ -105,4 +105,4 @@ def test_a_class_without_training_rows_gets_no_row_that_is_not_certain() -> None
 
 def test_only_probabilities_of_single_labels_are_adapted() -> None:
     with pytest.raises(UserError, match=r"blend\.class_shares: test was found; only probabilities of single labels"):
-        chain_settings(params("blend.class_shares=test"), "rmse")
+        chain_settings(params("blend.class_shares=test"), METRICS["rmse"])

@@ -91,7 +91,7 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it(views, met
     """The chunks in which probabilities are computed change nothing."""
     # With views: one that helps, and one that harms.
     rows = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3)
-    settings = replace(BAGGED, metric=metric, policy=replace(SETTINGS.policy, objective="metric"))
+    settings = replace(BAGGED, metric=METRICS[metric], policy=replace(SETTINGS.policy, objective="metric"))
     crossed = NestedCrossFit(rows, settings, HONEST).cross_fit()
     monkeypatch.setattr("competition.ensemble.predictions.CHUNK_ENTRIES", 200)
     for fold in range(3):
@@ -183,7 +183,7 @@ def test_under_an_auc_the_best_member_is_the_same_in_all_folds():
     labels, probs = draw([2.0, 2.0], rows=150)
     probs[1] = probs[1] ** 3 / (probs[1] ** 3).sum(1, keepdims=True)
     result, auc = (
-        scored(rows_of(labels, probs), replace(SETTINGS, metric="mean_column_auc")),
+        scored(rows_of(labels, probs), replace(SETTINGS, metric=METRICS["mean_column_auc"])),
         METRICS["mean_column_auc"],
     )
     assert result.best.value == pytest.approx(max(auc.evaluate(labels, member, 5) for member in probs), abs=1e-4)
@@ -275,8 +275,8 @@ def rows_with(target: str) -> OofRows:
     ],
 )
 def test_a_loaded_chain_gives_identical_outputs_and_the_score_that_it_was_chosen_on(metric, sets, tmp_path):
-    settings = chain_settings(params(f"blend.bags=2 blend.rounds=4 {sets}"), metric)
     metric = METRICS[metric]
+    settings = chain_settings(params(f"blend.bags=2 blend.rounds=4 {sets}"), metric)
     rows = rows_with(metric.target)
     result = scored(rows, settings, FEW_RESAMPLES)
     write_json(tmp_path / "chain.json", result.chain)
@@ -299,7 +299,7 @@ def test_a_loaded_chain_gives_identical_outputs_and_the_score_that_it_was_chosen
 
 @pytest.mark.parametrize("name", ["multilabel_mean_column_auc", "mean_average_precision"])
 def test_a_member_alone_keeps_its_score_where_only_the_order_of_rows_counts(name):
-    rows, settings = rows_with("multi"), chain_settings(params("policy.method=identity"), name)
+    rows, settings = rows_with("multi"), chain_settings(params("policy.method=identity"), METRICS[name])
     poor = rows.members["poor"]
     result = scored(replace(rows, members={"poor": poor}), settings, FEW_RESAMPLES)
     expected = METRICS[name].evaluate(rows.labels, poor.view("identity"))

@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics as reference
 
 from competition.config.errors import UserError
-from competition.config.plugins import LowerIsBetter, Plugins, activate
+from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins
 from competition.ensemble.bootstrap import Evaluation, paired, score_with_error
 from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, metric_named
@@ -95,7 +95,7 @@ def test_an_undefined_auc_and_an_unknown_metric_are_errors():
     with pytest.raises(UserError, match="a class with a positive and a negative row, found none"):
         METRICS["mean_column_auc"].evaluate(np.zeros(4, int), np.full((4, 3), 1 / 3))
     with pytest.raises(UserError, match="'f1' is not known; expected one of macro_f1"):
-        metric_named("f1")
+        metric_named("f1", NO_PLUGINS)
 
 
 RNG = np.random.default_rng(0)
@@ -131,8 +131,7 @@ def test_the_trivial_baseline_is_the_best_answer_without_an_image(metric, labels
 
 def metric_of(function):
     """The metric that a user wrote like this."""
-    activate(Plugins(metrics={"mine": function}))
-    return metric_named("mine")
+    return metric_named("mine", Plugins(metrics={"mine": function}))
 
 
 SAME = {

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from competition.config.errors import UserError
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.ensemble.view_transforms import GROUPS, NUMBERED, VIEWS, expand_views, get_views
 
 ALL = [*VIEWS, *(f"{family}_10" for family in NUMBERED), "scale_90", "shift_up_3", "flip_lr+crop_top_left"]
@@ -15,13 +16,14 @@ def images(side=16, batch=2, seed=0):
 
 
 def view_output(name, pixels):
-    return np.asarray(get_views([name])[0](pixels))
+    return np.asarray(get_views([name], NO_PLUGINS)[0](pixels))
 
 
 def test_identity_returns_its_input_unchanged_and_the_same_name_gives_the_same_function():
     pixels = images()
-    assert get_views(["identity"])[0](pixels) is pixels
-    assert get_views(["flip_lr+crop_center", "scale_90"]) == get_views(["flip_lr+crop_center", "scale_90"])
+    assert get_views(["identity"], NO_PLUGINS)[0](pixels) is pixels
+    first, second = (get_views(["flip_lr+crop_center", "scale_90"], Plugins()) for _ in range(2))
+    assert first == second
     with pytest.raises(UserError, match="needs square images"):
         view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))
 
@@ -49,7 +51,7 @@ def test_each_view_equals_its_numpy_definition(name, expected):
 
 
 def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla():
-    views, pixels = get_views(ALL), images()
+    views, pixels = get_views(ALL, NO_PLUGINS), images()
     compiled = tf.function(lambda batch: [view(batch) for view in views], jit_compile=True)(tf.constant(pixels))
     for name, under_xla in zip(ALL, compiled, strict=True):
         output = view_output(name, pixels)
@@ -60,6 +62,9 @@ def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_
 
 
 def test_a_group_contains_each_of_its_views_once():
-    assert len(expand_views(["ten_crops"])) == 10 and expand_views(["identity", "dihedral"]) == GROUPS["dihedral"]
+    assert (
+        len(expand_views(["ten_crops"], NO_PLUGINS)) == 10
+        and expand_views(["identity", "dihedral"], NO_PLUGINS) == GROUPS["dihedral"]
+    )
     pixels = images()
     assert len({view_output(name, pixels).tobytes() for name in GROUPS["dihedral"]}) == 8  # none is a no-op

@@ -10,32 +10,32 @@ from builders import STILL
 from small_engines import TRAIN, pictures
 
 from competition.config.errors import UserError
-from competition.config.plugins import Plugins, activate
+from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.input_pipeline.augment import Augmentation
 from competition.input_pipeline.batch_threads import Loading
 from competition.input_pipeline.batches import TrainingBatches, TrainingPlan
 from competition.input_pipeline.draws import epoch_key, generator
 from competition.input_pipeline.mixup import has_device_part
-from competition.input_pipeline.named_augmentations import AUGMENTATIONS, is_on_device, on_host
+from competition.input_pipeline.named_augmentations import AUGMENTATIONS, checked_augmentation, is_on_device, on_host
 from competition.training.device import Device
 from competition.training.device_augmentation import DeviceAugmentation, augmented, augments_on_device
 from competition.training.network_trainer import augmentation_of
 
 
-def on_batch(augment: dict[str, float], images: np.ndarray, epoch: int = 0) -> np.ndarray:
+def on_batch(augment: dict[str, float], images: np.ndarray, plugins: Plugins, epoch: int = 0) -> np.ndarray:
     """The host augmentations of images whose rows are 0, 1, 2, ..."""
-    key, function = epoch_key(3, 0, epoch), on_host(augment)
+    key, function = epoch_key(3, 0, epoch), on_host(augment, plugins)
     return np.stack([function(image.copy(), partial(generator, key, n, 0)) for n, image in enumerate(images)])
 
 
 def test_every_augmentation_of_the_project_changes_images_and_keeps_their_range() -> None:
     pixels, _ = pictures()
     for name in AUGMENTATIONS:
-        if is_on_device(name):
-            layer = DeviceAugmentation(name, 0.5, seed=1)
+        if is_on_device(name, NO_PLUGINS):
+            layer = DeviceAugmentation(checked_augmentation(name, NO_PLUGINS), 0.5, seed=1)
             changed = np.asarray(layer(pixels.astype(np.float32), training=True))
         else:
-            changed = on_batch({name: 0.5}, pixels)
+            changed = on_batch({name: 0.5}, pixels, NO_PLUGINS)
             assert changed.dtype == np.uint8
         assert changed.shape == pixels.shape and changed.min() >= 0 and changed.max() <= 255
         assert (changed != pixels).any()
@@ -45,32 +45,30 @@ def test_host_augmentations_depend_on_the_row_and_the_epoch_only() -> None:
     def shuffled(image: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
         return rng.permutation(image)
 
-    activate(Plugins(augmentations={"shuffled": shuffled}))
-    pixels, _ = pictures()
+    plugins, (pixels, _) = Plugins(augmentations={"shuffled": shuffled}), pictures()
     same, options = np.stack([pixels[0]] * 4), {"shuffled": 1.0, "greyscale": 0.5}
-    first = on_batch(options, same)
-    np.testing.assert_array_equal(first, on_batch(options, same))
+    first = on_batch(options, same, plugins)
+    np.testing.assert_array_equal(first, on_batch(options, same, plugins))
     assert len({image.tobytes() for image in first}) == 4
-    assert (on_batch(options, same, epoch=1) != first).any()
-    np.testing.assert_array_equal(on_batch({}, pixels), pixels)
+    assert (on_batch(options, same, plugins, epoch=1) != first).any()
+    np.testing.assert_array_equal(on_batch({}, pixels, plugins), pixels)
 
 
 def test_host_augmentations_reach_the_training_batches() -> None:
-    activate(Plugins(augmentations={"black": lambda image, strength, rng: image * 0}))
+    plugins = Plugins(augmentations={"black": lambda image, strength, rng: image * 0})
     pixels, labels = pictures()
     train = replace(TRAIN, augment={"black": 1.0})
     plan = TrainingPlan(np.arange(64), np.eye(3, dtype=np.float32)[labels], np.ones(len(labels), np.float32), 1, 0)
     for options, is_black in ((train, True), (TRAIN, False)):
-        images, _, _ = next(iter(TrainingBatches(pixels, 3, 16, augmentation_of(options), 8).start(plan)))
+        images, _, _ = next(iter(TrainingBatches(pixels, 3, 16, augmentation_of(options, plugins), 8).start(plan)))
         assert bool(images.numpy().max() == 0) is is_black
 
 
 def test_another_shape_or_dtype_from_the_host_is_one_sentence() -> None:
     functions = {"cut": lambda image, strength, rng: image[1:], "half": lambda image, strength, rng: image / 2}
-    activate(Plugins(augmentations=functions))  # type: ignore[arg-type]
     for name, received in (("cut", r"\(7, 8, 3\) uint8"), ("half", "float64")):
         with pytest.raises(UserError, match=rf"\['{name}'\]: expected \(8, 8, 3\) uint8, received .*{received}"):
-            on_batch({name: 1.0}, pictures()[0])
+            on_batch({name: 1.0}, pictures()[0], Plugins(augmentations=functions))
 
 
 def test_the_device_augments_in_training_only_and_equally_for_equal_states_of_its_seed() -> None:
@@ -79,8 +77,8 @@ def test_the_device_augments_in_training_only_and_equally_for_equal_states_of_it
         assert (np.asarray(draws[0]) != np.asarray(draws[1])).any()
         return images + strength * draws[0] + strength * draws[1]  # type: ignore[operator]
 
-    activate(Plugins(augmentations={"noisy": noisy_twice}))
-    layer, images = DeviceAugmentation("noisy", 5.0, seed=0), np.zeros((2, 8, 8, 3), np.float32)
+    augment = checked_augmentation("noisy", Plugins(augmentations={"noisy": noisy_twice}))
+    layer, images = DeviceAugmentation(augment, 5.0, seed=0), np.zeros((2, 8, 8, 3), np.float32)
     np.testing.assert_array_equal(layer(images, training=False), images)
     state = np.asarray(layer.seed_generator.state)
     first, second = (np.asarray(layer(images, training=True)) for _ in range(2))

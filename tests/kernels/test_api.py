@@ -231,7 +231,7 @@ def test_settings_that_kaggle_would_silently_change_are_errors(changes, message)
 
 
 def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
-    files = packing.source_files(ROOT, "", packing.kernel_params(params(), params().members))
+    files = packing.source_files(ROOT, packing.kernel_params(params(), params().members))
     assert len(packing.pack(files, plan("0"))) < 0.7 * packing.MAX_KERNEL_CHARACTERS
     with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))

@@ -9,7 +9,6 @@ from builders import ROOT, competition, ledger_entry, params, run_of, write_weig
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import plugin_digests_of_kind
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import read_record
 from competition.kaggle.submit import KernelSubmission
@@ -29,7 +28,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
         "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3 "
         "cache.folder=/here/ssd"
     )
-    packed = packing.source_files(ROOT, "", packing.kernel_params(local_params, local_params.members))
+    packed = packing.source_files(ROOT, packing.kernel_params(local_params, local_params.members))
     assert {"competition/config/errors.py", "pipelines/main_job/train.py"} <= packed.keys()
     assert all(name.endswith((".py", ".csv", ".yaml")) or name == packing.PARAMS for name in packed)
     (tmp_path / packing.PARAMS).write_bytes(packed[packing.PARAMS])
@@ -45,12 +44,13 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     (tmp_path / "mine.py").write_text("METRICS = {'zero': lambda labels, probs: 0.0}\n")
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     here = load_params(tmp_path / "recipe.yaml", parse_overrides("competition.metric=zero"))
-    packed = packing.source_files(ROOT, here.plugins, packing.kernel_params(here, here.members))
+    packed = packing.source_files(ROOT, packing.kernel_params(here, here.members))
     (there := tmp_path / "kernel").mkdir()
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])
-    assert load_params(there / packing.PARAMS).plugins == str(there / packing.PLUGINS)
-    assert plugin_digests_of_kind("METRICS", ["zero"]) and metric_named("zero").name == "zero"
+    plugins = load_params(there / packing.PARAMS).plugins
+    assert plugins.file == there / packing.PLUGINS and metric_named("zero", plugins).name == "zero"
+    assert plugins.digests("METRICS", ["zero"]) == here.plugins.digests("METRICS", ["zero"])
 
 
 def write_files(folder: Path, *names: str) -> None:

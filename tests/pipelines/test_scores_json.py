@@ -14,7 +14,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS, doubts_of
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.metrics import METRICS, metric_named
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.trivial import trivial_score
@@ -48,7 +48,7 @@ def scores_of_blend(
 ) -> tuple[dict[str, Any], Chain]:
     """scores.json and the chain of one member, with `tuned` of four folds."""
     parameters = params("honest.resamples=20 blend.rounds=1 blend.bags=1 blend.methods=[equal]")
-    settings, folds, oof = chain_settings(parameters, metric), np.arange(60) // 3 % 4, {"m": predictions}
+    settings, folds, oof = chain_settings(parameters, METRICS[metric]), np.arange(60) // 3 % 4, {"m": predictions}
     result = fit_and_score_chain(OofRows(oof, targets, folds, tuned_folds=tuned), settings, parameters.honest)
     rows = EnsembleInputs(IDS, targets, folds, oof, IDS[:20], {}, tuple(range(4)), tuned, ())
     views = {"m": {"effect": result.view_effects["m"]}}
@@ -99,7 +99,7 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targ
     scores, chain = scores_of_blend(metric, targets, useless)
     assert f"WARNING not better than an answer that looks at no row: {answer}" in conclusion(scores)
     assert "not better than an answer" in score_figures(scores, [])[0].note
-    note = summary_rows(scores, chain)[0][-1]
+    note = summary_rows(scores, chain, METRICS[metric])[0][-1]
     assert note == "identity; not better than the trivial baseline"
 
 
@@ -110,7 +110,7 @@ def test_the_honest_score_of_a_single_member_has_a_row_of_its_own_where_its_view
         IDS, ("identity", "flip_lr"), (probs / probs.sum(2, keepdims=True)).astype(np.float32), "single"
     )
     scores, chain = scores_of_blend("macro_f1", LABELS, views)
-    member, with_views, trivial = summary_rows(scores, chain)
+    member, with_views, trivial = summary_rows(scores, chain, METRICS["macro_f1"])
     assert with_views[0] == "with its views" and with_views[1].startswith(f"{scores['honest']:.4f} ±")
     assert not member[1].startswith(f"{scores['honest']:.4f} ") and trivial[0] == "trivial"
 
@@ -138,7 +138,7 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_stands_beside_the_t
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
         cnn, small, *notes = summary_lines(workspace, ["cnn", "small"])
         of_folds = [PREPARED.competition.targets.of(INDEX["label"].to_numpy()[INDEX["fold"] == fold]) for fold in folds]
-        trivial = np.mean([trivial_score(labels, metric_named("macro_f1"), 2)[1] for labels in of_folds])
+        trivial = np.mean([trivial_score(labels, METRICS["macro_f1"], 2)[1] for labels in of_folds])
         assert f"{score}; the trivial baseline's is {trivial:.4f}" in small and "optimistic" not in cnn
         assert len(notes) == bool(end_of_note)
         assert all("their means are not honest scores" in note and note.endswith(end_of_note) for note in notes)

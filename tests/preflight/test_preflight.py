@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from builders import params
 
-from competition.config.plugins import activate, load_plugins
+from competition.config.plugins import NO_PLUGINS, load_plugins
 from competition.files.child_process import ChildEnded
 from competition.input_pipeline.mixup import COUNT
 from competition.preflight import compile_steps
@@ -29,7 +29,7 @@ with_libtpu = pytest.mark.skipif(
 def preflight_request(topology: str, backend: str, batch: int, mode: str = "compile", size: int = 16):
     tpu = topology_named(topology)
     shapes = Shapes(10, tpu.devices, batch, 16 * tpu.devices, ("identity", "shift_up"))
-    return PreflightRequest(replace(CNN, image_size=size), shapes, tpu, backend, mode)
+    return PreflightRequest(replace(CNN, image_size=size), shapes, tpu, NO_PLUGINS, backend, mode)
 
 
 @pytest.mark.timeout(600)
@@ -62,13 +62,12 @@ MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0
     (tmp_path / "mine.py").write_text(code)
     member = replace(CNN, architecture="mine", train=replace(CNN.train, augment={"dimmed": 1.0}))
     known = replace(preflight_request("v3-8", "tensorflow", 64, mode="ops"), member=member)
-    request = replace(known, shapes=replace(known.shapes, views=("identity", "inverted+shift_up")))
-    activate(load_plugins(tmp_path / "mine.py"))
+    shapes = replace(known.shapes, views=("identity", "inverted+shift_up"))
+    request = replace(known, shapes=shapes, plugins=load_plugins(tmp_path / "mine.py"))
     before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, print, LIMIT)
     assert [(result.verdict, result.message) for result in results.values()] == [("lowers", "")] * 2
     (tmp_path / "mine.py").write_text(code.replace("4, 3", "8, 3"))
-    activate(load_plugins(tmp_path / "mine.py"))
-    assert compiled_in(request) != before
+    assert compiled_in(replace(request, plugins=load_plugins(tmp_path / "mine.py"))) != before
 
 
 @pytest.mark.timeout(600)
@@ -92,8 +91,7 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
 def test_an_exception_in_the_users_view_is_shown_as_such_and_not_stored(backend: str, tmp_path: Path) -> None:
     code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n"
     (tmp_path / "mine.py").write_text(code)
-    activate(load_plugins(tmp_path / "mine.py"))
-    known = preflight_request("v3-8", backend, 64, mode="ops")
+    known = replace(preflight_request("v3-8", backend, 64, mode="ops"), plugins=load_plugins(tmp_path / "mine.py"))
     request = replace(known, shapes=replace(known.shapes, views=("identity", "failing")))
     result = run_preflight(request, ["predict"], tmp_path / "cache", print, LIMIT)["predict"]
     assert result.verdict == "crashed" and not (tmp_path / "cache").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import METRICS
 from competition.prepare.prepared import Caveats
 from competition.prepare.shift import Shift
 from competition.report.caveats import accuracy, caveats_section, series_and_shift_effects, shift_sentences
@@ -30,7 +30,7 @@ SERIES = {name: n // 4 for n, name in enumerate(IDS[:40])}  # ten series of four
 def scores_of(shift=None, series=None, odds=None, predictions=LABELS, metric="macro_f1", tuned=()):
     rows = EnsembleInputs(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
     caveats = Caveats(series or {}, odds or {}, shift)
-    effects = series_and_shift_effects(caveats, rows, predictions, metric_named(metric), 2, 0)
+    effects = series_and_shift_effects(caveats, rows, predictions, METRICS[metric], 2, 0)
     return {**BLEND, "metric": metric, "caveats": effects}
 
 

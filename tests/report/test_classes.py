@@ -9,7 +9,7 @@ import pytest
 from builders import competition
 from sklearn.metrics import f1_score, precision_score, recall_score
 
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import METRICS
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows, class_scores, classes_section, rare_note
 from competition.report.labels_and_values import glance_blocks, label_charts
@@ -120,7 +120,7 @@ def test_a_member_that_still_gains_is_trained_longer_by_its_own_key_and_no_other
         for share in (1.0, 0.99, 1.01)
     ]
     folds = [TrainedFold(fold, 0.85, history) for fold, history in enumerate(histories)]
-    steps = training_steps({"cnn": folds, "small seed 1": folds}, metric_named("macro_f1"))
+    steps = training_steps({"cnn": folds, "small seed 1": folds}, METRICS["macro_f1"])
     sets = [f"members.{name}.train.epochs=6" for name in ("cnn", "small")]
     assert [step.command for step in steps] == [f'make train predict SET="{each}"' for each in sets]
 

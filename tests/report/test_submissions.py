@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import ledger_entry
+from builders import ledger_entry, params
 
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.expected_score import ExpectedScore
 from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, joined_notes
+from competition.ensemble.metrics import METRICS
 from competition.files.manifest import write_json
 from competition.report.blend_tables import worth_tables
 from competition.report.overview import score_charts, scores_on_test, verdict
@@ -58,7 +59,7 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_two_submissions_are_recommended(name: str) -> None:
     rows, expected = CHOICES[name]
-    choices = choose_two(rows, 0.3)
+    choices = choose_two(rows, params())
     assert "".join(chosen.entry.file[0] for chosen, _ in choices) == expected
     assert ("DOUBTED" in choices[0][1]) == choices[0][0].entry.is_doubted
 
@@ -85,16 +86,16 @@ def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_e
 
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     rows = [row("a", 0.90, 0.905, expected=EXPECTED), row("b", 0.91, 0.60, expected=EXPECTED)]
-    section = leaderboard_section(rows, 0.3, True)
+    section = leaderboard_section(rows, params(), True)
     assert "2 submissions with a public score; 1 outside" in section.blocks[0].lines[0]
 
 
 def test_scores_of_make_grade_are_shown_and_without_any_score_what_can_be_done_is(tmp_path: Path) -> None:
     grades, rows = tmp_path / "grades.json", [row("a", 0.90, expected=EXPECTED), row("b", 0.91)]
-    text, table = leaderboard_section(rows, 0.3, True, unscored="x is not on Kaggle").blocks
+    text, table = leaderboard_section(rows, params(), True, unscored="x is not on Kaggle").blocks
     assert text.lines == ["x is not on Kaggle"] and {cells[3] for cells in table.rows} == {"–"}
     grades.write_text(json.dumps({"a.csv": {ENTRY.metric: {"public": 0.905, "private": 0.8}}}))
-    text, table = leaderboard_section(ledger.with_local_grades(rows, grades), 0.3, True).blocks
+    text, table = leaderboard_section(ledger.with_local_grades(rows, grades), params(), True).blocks
     assert "1 submission with a public score; 0 outside" in text.lines[0]
     shown = {cells[0]: cells[3] for cells in table.rows}
     assert shown == {"a.csv": "public 0.90500 private 0.80000 (make grade)", "b.csv": "–"}
@@ -104,7 +105,7 @@ def test_the_table_names_the_rows_of_each_score_and_what_does_not_compare_with_t
     elsewhere = [row("a", 0.91, **HALF), row("c", 0.97, **HALF), row("d", 0.92, **HALF)]
     doubted, other_metric = row("e", 1.0, is_doubted=True), row("f", 0.99, metric="accuracy")
     rows = [*elsewhere, doubted, other_metric, row("b", 0.85), row("g", 0.95)]
-    table = leaderboard_section(rows, 0.3, True).blocks[-1]
+    table = leaderboard_section(rows, params(), True).blocks[-1]
     assert [(cells[0], "on 1,000 rows" in cells[2]) for cells in table.rows] == [("g.csv", True), ("b.csv", True)]
     assert "5 of 7 submissions do not compare with gggg" in table.note
     is_marked = [line["honest"].endswith(" DOUBTED") for line in ledger.table([doubted, rows[-1]], 0.3, "macro_f1")]
@@ -156,10 +157,10 @@ def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> N
     tables = {"agreement": [[1.0, 0.9], [0.9, 1.0]]}
     # Greater is better, so a loss is stored with its sign changed.
     diversity = {"names": ["cnn", "small"], "score": [-0.25, -0.5], "worth": [0.1, -1e-9], **tables}
-    (table,) = worth_tables(SCORES | {"metric": "log_loss", "diversity": diversity})
+    (table,) = worth_tables(SCORES | {"diversity": diversity}, METRICS["log_loss"])
     assert [cells[1:3] for cells in table.rows] == [["0.2500", "+0.1000"], ["0.5000", "+0.0000"]]
     assert "share of rows with the same most probable class" in table.note
-    (table,) = worth_tables(SCORES | {"metric": "rmse", "diversity": diversity})
+    (table,) = worth_tables(SCORES | {"diversity": diversity}, METRICS["rmse"])
     assert "correlation of the values" in table.note
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from builders import member, pixels_of
 
 from competition.config.params import Head, Member
+from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
@@ -77,7 +78,9 @@ def predictions(weights) -> dict[str, ViewPredictions]:
 def predicted(member: Member, files: dict[int, Path], views: tuple[str, ...]) -> ViewPredictions:
     models = [load_model(member, len(CLASSES), load_arrays(path)) for path in files.values()]
     images = tf.cast(pixels(member.image_size), tf.float32)
-    by_view = [np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(views)]
+    by_view = [
+        np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(views, NO_PLUGINS)
+    ]
     return ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
 
 

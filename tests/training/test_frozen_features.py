@@ -13,6 +13,9 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
+from competition.config.plugins import NO_PLUGINS
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import Targets
 from competition.training import features, logistic_regression
@@ -93,6 +96,7 @@ IMAGES = Images(IDS, pixels_of(IMAGE_LABELS), IMAGE_LABELS, np.arange(48) // CLA
 
 
 FROZEN = replace(member(), head=Head("linear"))
+BOTH = get_views(["identity", "flip_lr"], NO_PLUGINS)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +107,7 @@ def engine():
 @pytest.fixture(scope="module")
 def table(engine) -> np.ndarray:
     """(N, F) features of every image under the identity view."""
-    return features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    return features.compute_features(engine, IMAGES, np.arange(48), [VIEWS["identity"]])[:, 0]
 
 
 def test_features_of_a_convolutional_network_are_the_means_of_its_last_two_stages() -> None:
@@ -145,7 +149,7 @@ def test_a_feature_that_is_rare_in_the_training_rows_does_not_decide_alone(kind:
 
 def trainer_on(table: np.ndarray, labels: np.ndarray = IMAGE_LABELS) -> HeadTrainer:
     rows = FoldRows(FROZEN, replace(IMAGES, labels=labels), CLASSES)
-    return HeadTrainer(rows, "macro_f1", features.stored_features(IDS[::-1], {"identity": table[::-1]}))
+    return HeadTrainer(rows, METRICS["macro_f1"], features.stored_features(IDS[::-1], {"identity": table[::-1]}))
 
 
 def test_no_label_of_the_held_out_fold_changes_its_fold_model(table) -> None:
@@ -164,7 +168,7 @@ def test_the_losses_of_a_regression_have_the_same_unit_whatever_that_of_the_valu
     values, losses = np.linspace(1.0, 2.0, CLASSES), []
     for unit in (1.0, 100.0):
         rows = FoldRows(FROZEN, IMAGES, 1, Targets("regression", unit * values))
-        trainer = HeadTrainer(rows, "rmse", features.stored_features(IDS, {"identity": table}))
+        trainer = HeadTrainer(rows, METRICS["rmse"], features.stored_features(IDS, {"identity": table}))
         trained = trainer.train_to_end(1, FROZEN.train)
         losses.append((trained.selected.loss, trained.selected.held_out_loss))
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
@@ -192,7 +196,7 @@ def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, mon
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(table) -> None:
     trainer = trainer_on(table)
     trainer.train_to_end(0, trainer.member.train)
-    network = network_with_head(FROZEN, trainer.weights(), "single")
+    network = network_with_head(FROZEN, trainer.weights(), "single", NO_PLUGINS)
     pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
     probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
     np.testing.assert_allclose(keras.ops.softmax(network(pixels)), probs, atol=2e-3)
@@ -200,8 +204,8 @@ def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(
 
 def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> None:
     broken = replace(IMAGES, readable=np.arange(48) != 5)
-    whole = features.compute_features(engine, IMAGES, np.arange(48), ["identity", "flip_lr"])
-    part = features.compute_features(engine, broken, np.array([4, 5, 6]), ["identity", "flip_lr"])
+    whole = features.compute_features(engine, IMAGES, np.arange(48), BOTH)
+    part = features.compute_features(engine, broken, np.array([4, 5, 6]), BOTH)
     assert whole.shape[:2] == (48, 2) and not part[1].any()
     np.testing.assert_allclose(part[[0, 2]], whole[[4, 6]], atol=1e-5)
     stored = features.stored_features(IDS[::-1], {"flip_lr": whole[::-1, 1]})
@@ -209,9 +213,9 @@ def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> N
 
 
 def test_features_of_new_images_are_computed_once_for_all_heads_and_anew_for_other_images(engine) -> None:
-    live, rows = features.LiveFeatures(engine), np.arange(6)
+    live, rows = features.LiveFeatures(engine, NO_PLUGINS), np.arange(6)
     first = live(IMAGES, rows, "flip_lr")
-    np.testing.assert_array_equal(first, features.compute_features(engine, IMAGES, rows, ["flip_lr"])[:, 0])
+    np.testing.assert_array_equal(first, features.compute_features(engine, IMAGES, rows, BOTH[1:])[:, 0])
     assert live(IMAGES, rows.copy(), "flip_lr") is first and live(IMAGES, rows, "identity") is not first
     assert live(IMAGES, rows[::-1], "flip_lr").tolist() == first[::-1].tolist()
     others = replace(IMAGES, pixels=pixels_of(IMAGE_LABELS[::-1]))
@@ -227,9 +231,9 @@ def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tabl
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        features.store_features(engine, IMAGES, {"identity": file}, stop_at_second_chunk)
+        features.store_features(engine, IMAGES, {"identity": file}, NO_PLUGINS, stop_at_second_chunk)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features-00000000.npy"]
-    features.store_features(engine, IMAGES, {"identity": file}, lambda done, _: passes.append(done))
+    features.store_features(engine, IMAGES, {"identity": file}, NO_PLUGINS, lambda done, _: passes.append(done))
     assert passes[0] == 20 and sorted(path.name for path in tmp_path.iterdir()) == ["features.npy"]
     np.testing.assert_array_equal(np.load(file), table.astype(np.float16))
 

@@ -10,15 +10,14 @@ import pytest
 from small_engines import CLASSES, PARAMS, TRAIN
 
 from competition.config.errors import UserError
-from competition.config.params import Member
-from competition.config.plugins import Plugins, activate
+from competition.config.plugins import Plugins
 from competition.training.engine import layer_groups
 from competition.training.model import build
 
 
-def member_of(builder: Callable[..., object], weights: str = "none") -> Member:
-    activate(Plugins(models={"mine": builder}))  # type: ignore[dict-item]
-    return replace(PARAMS.members["cnn"], architecture="mine", image_size=8, weights=weights, train=TRAIN)
+def built_by(builder: Callable[..., object], weights: str = "none") -> keras.Model:
+    member = replace(PARAMS.members["cnn"], architecture="mine", image_size=8, weights=weights, train=TRAIN)
+    return build(member, CLASSES, plugins=Plugins(models={"mine": builder}))  # type: ignore[dict-item]
 
 
 def features(image_size, classes, side=0, output="map", activation=None) -> keras.Model:
@@ -36,12 +35,12 @@ def features(image_size, classes, side=0, output="map", activation=None) -> kera
 
 @pytest.mark.parametrize("output", ["map", "tokens", "vector"])
 def test_features_of_any_rank_get_the_last_layer(output: str) -> None:
-    model = build(member_of(lambda image_size, classes: features(image_size, classes, output=output)), CLASSES)
+    model = built_by(lambda image_size, classes: features(image_size, classes, output=output))
     assert model.output.shape == (None, CLASSES) and model.get_layer("logits").input.shape == (None, 5)
 
 
 def test_logits_of_the_builder_are_the_output_and_its_last_layer_the_head() -> None:
-    model = build(member_of(lambda image_size, classes: features(image_size, classes, output="logits")), CLASSES)
+    model = built_by(lambda image_size, classes: features(image_size, classes, output="logits"))
     assert [layer.name for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)] == ["logits"]
     assert model.get_layer("logits").input.shape == (None, 5) and model.output.dtype == "float32"
     assert [is_head for _, is_head in layer_groups(model)] == [False, True, True]
@@ -52,11 +51,11 @@ def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path:
         assert alpha == PARAMS.members["cnn"].alpha
         return features(image_size, classes)
 
-    first, second = (build(member_of(builder), CLASSES).get_weights()[0] for _ in range(2))
+    first, second = (built_by(builder).get_weights()[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
     other = features(8, CLASSES)
     other.save_weights(tmp_path / "other.weights.h5")
-    loaded = build(member_of(builder, str(tmp_path / "other.weights.h5")), CLASSES).get_weights()[0]
+    loaded = built_by(builder, str(tmp_path / "other.weights.h5")).get_weights()[0]
     np.testing.assert_array_equal(loaded, other.get_weights()[0])
     assert not np.array_equal(loaded, first)
     cnn = replace(PARAMS.members["cnn"], image_size=8, train=TRAIN, weights=str(tmp_path / "other.weights.h5"))
@@ -77,4 +76,4 @@ def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path:
 )  # fmt: skip
 def test_a_wrong_network_is_one_sentence(builder, message: str) -> None:
     with pytest.raises(UserError, match=rf"MODELS\['mine'\]: .*{message}"):
-        build(member_of(builder), CLASSES)
+        built_by(builder)

@@ -12,6 +12,8 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.errors import UserError
+from competition.config.plugins import NO_PLUGINS
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.batches import prediction_batches
@@ -21,6 +23,7 @@ from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
+from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, inner_part
 from competition.training.network_trainer import NetworkTrainer
 from competition.training.trainer import Diverged, StepsDone, Stopped, Trained
@@ -36,7 +39,8 @@ def trainer_of(recipe, images=IMAGES, metric="macro_f1", replicas=1, engine=None
     """engine: one that was compiled for the same network and batch."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    return NetworkTrainer(FoldRows(recipe, images, CLASSES), metric, device, 7, engine=engine)
+    engine = engine or engine_of(recipe, CLASSES, 7, device)
+    return NetworkTrainer(FoldRows(recipe, images, CLASSES), METRICS[metric], engine, device)
 
 
 @cache
@@ -94,7 +98,7 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
     trained(trainer, 0)
     rows, size = np.arange(N), trainer.engine.predict_batch
     batches = list(prediction_batches(IMAGES.pixels, rows, size))
-    views = trainer.engine.probabilities(iter(batches), N, get_views(["identity", "shift_up"]))
+    views = trainer.engine.probabilities(iter(batches), N, get_views(["identity", "shift_up"], NO_PLUGINS))
     whole = np.concatenate(batches).astype(np.float32)
     logits = trainer.engine.model.predict(whole, batch_size=size, verbose=0)
     # Batch after batch: some processors round a softmax differently where it is of another number of rows.

@@ -19,7 +19,7 @@ from studies import OWN, distance, searched, settings, work_in
 from competition.config.errors import UserError
 from competition.config.params import Dimension
 from competition.config.search_space import Values, grid
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import METRICS
 from competition.tuning import choice
 from competition.tuning.choice import best_trial, finished_trials, origin_of
 from competition.tuning.journal import Journal, JournalLock, repair_journal
@@ -274,7 +274,7 @@ def predictions(accuracy: float, seed: int) -> np.ndarray:
 
 
 def gain(before, after, metric: str = "accuracy", seed: int = 0):
-    return choice.gain_over_own_values(LABELS, before, after, metric_named(metric), 4, seed)
+    return choice.gain_over_own_values(LABELS, before, after, METRICS[metric], 4, seed)
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "log_loss"])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from competition.config.plugins import plugin_named
+from competition.config.plugins import Plugins
 from competition.prepare.adapters import digits, flowers, folder, plants
 
 ADAPTERS: dict[str, Any] = {
@@ -14,6 +14,6 @@ ADAPTERS: dict[str, Any] = {
 }
 
 
-def adapter_named(name: str) -> Any:
+def adapter_named(name: str, plugins: Plugins) -> Any:
     """The adapter of this name, the project's or the user's: an object with the three functions as attributes."""
-    return plugin_named("ADAPTERS", name, ADAPTERS) or ADAPTERS[name]
+    return plugins.named("ADAPTERS", name, ADAPTERS) or ADAPTERS[name]
