@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.photos import ROOT, fold_of, generated_photos, labelled_photos
 from competition.config.params import Member
 from competition.config.params_file import load_params
+from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.metrics import METRICS
 from competition.input_pipeline.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.input_pipeline.labelled_images import Images
@@ -72,7 +73,7 @@ def peak(folder: Path, train_folds: int) -> float:
     images = load(folder)
     assert images.labels is not None
     rows = FoldRows(member, images, int(images.labels.max()) + 1)
-    engine = engine_of(member, rows.classes, BATCH, device)
+    engine = engine_of(member, rows.classes, BATCH, device, NO_PLUGINS)
     trainer = NetworkTrainer(rows, METRICS["accuracy"], engine, device)
     for k in range(train_folds):
         trainer.train_to_end(k, member.train)

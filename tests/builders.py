@@ -10,12 +10,14 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugins import NO_PLUGINS
+from competition.ensemble.metrics import METRICS
 from competition.files.image_codec import encode
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
@@ -23,6 +25,9 @@ from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from competition.training.network_trainer import NetworkTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16
@@ -128,3 +133,11 @@ def save_images(folder: Path, names: Iterable[str], images: np.ndarray) -> None:
 def numbered(count: int, size: int = 2) -> np.ndarray:
     """Images of shape (count, size, size, 3), uint8: every pixel of image n is n."""
     return np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, size, size, 3)).copy()
+
+
+def network_trainer(rows: Any, metric: str, device: Any, batch: int = 8, engine: Any = None) -> "NetworkTrainer":
+    """A trainer without plugins.  batch: of predictions.  engine: None = compiled here."""
+    from competition.training import engines, network_trainer
+
+    engine = engine or engines.engine_of(rows.member, rows.classes, batch, device, NO_PLUGINS, rows.targets)
+    return network_trainer.NetworkTrainer(rows, METRICS[metric], engine, device)

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.plugins import NO_PLUGINS
+from competition.ensemble import view_transforms
 from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.view_transforms import get_views
-from competition.training.engines import engine_of
 
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
@@ -40,7 +38,7 @@ VIEWS = ("identity", "flip_lr", "shift_up", "rot90")
 
 def results_of_engine() -> Results:
     """Results of the backend of Keras: losses and out-of-fold probabilities of a few training runs; probabilities of views."""
-    from builders import CLASSES, member, params, pixels_of
+    from builders import CLASSES, member, network_trainer, params, pixels_of
 
     from competition.config.params import Head
     from competition.ensemble.predictions import ViewPredictions
@@ -65,8 +63,7 @@ def results_of_engine() -> Results:
         student = replace(recipe, teacher=("other",), teacher_weight=0.3) if targets is SINGLE else recipe
         classes = 1 if targets.kind == "regression" else CLASSES
         rows = FoldRows(student, images, classes, targets, soft_labels if student.teacher else None)
-        engine = engine_of(student, classes, 8, device, targets)
-        return NetworkTrainer(rows, METRICS[metric], engine, device)
+        return network_trainer(rows, metric, device)
 
     cases = {"augmented": trainer_of(SINGLE, "macro_f1", **AUGMENTED)}
     if device.backend == "tensorflow":  # the same code on both, and JAX compiles slowly
@@ -89,7 +86,7 @@ def results_of_engine() -> Results:
         network = replace(member(), architecture="MobileNet", image_size=32, head=Head("linear"))
         engine = feature_engine(network, device, 8)
         pixels = replace(images, pixels=pixels_of(labels, size=32))
-        features = compute_features(engine, pixels, np.arange(3), get_views(["flip_lr"], NO_PLUGINS))
+        features = compute_features(engine, pixels, np.arange(3), [view_transforms.VIEWS["flip_lr"]])
         results["features"] = {"two stages": numbers(features[..., ::12])}
     return results
 

@@ -17,17 +17,16 @@ from typing import Any
 
 import keras
 import numpy as np
+from builders import network_trainer
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Train
 from competition.config.params_file import load_params
-from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.metrics import METRICS, TargetKind
-from competition.ensemble.view_transforms import get_views
+from competition.ensemble.view_transforms import VIEWS as NAMED_VIEWS
 from competition.input_pipeline.batches import TrainingPlan, prediction_batches
 from competition.input_pipeline.labelled_images import Images
 from competition.training import engine as shared
-from competition.training import engines
 from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, open_device
@@ -100,7 +99,8 @@ def trainer_of(engine: Engine, train: Train) -> NetworkTrainer:
     images = Images(np.arange(N).astype(str), pixels, labels, (np.arange(N) < 64).astype(int), np.ones(N, bool))
     mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
     device = Device("cpu", 1, mesh, "", BACKEND, threads=2)
-    return EngineTrainer(Rows(replace(EXPORTED, train=train), images, CLASSES), "accuracy", device, 8, engine=engine)
+    rows = Rows(replace(EXPORTED, train=train), images, CLASSES)
+    return EngineTrainer(rows, METRICS["accuracy"], engine, device)
 
 
 def trained(engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0) -> list[Epoch]:
@@ -187,9 +187,7 @@ def decisions(number: int) -> State:
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=4)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    device = open_device(PARAMS.device)
-    engine = engines.engine_of(member, CLASSES, 8, device)
-    trainer = NetworkTrainer(FoldRows(member, images, CLASSES), METRICS["accuracy"], engine, device)
+    trainer = network_trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device))
     training.CALL_SECONDS, training.FIRST_STEPS, last_step = 0.0 if number == 0 else 1e9, 1, 0
     with suppress(Stopped):
         for event in trainer.train(0, train, score_epochs=False):
@@ -207,7 +205,7 @@ def views_in_groups() -> State:
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
         found[name] = engine.probabilities(
-            batches, len(HELD_OUT), get_views(["identity", "flip_lr", "rot90"], NO_PLUGINS)
+            batches, len(HELD_OUT), [NAMED_VIEWS[name] for name in ("identity", "flip_lr", "rot90")]
         )
         programs = engine._view_program.cache_info()  # type: ignore[attr-defined]
         found[f"{name}_programs"] = np.array(programs.currsize)

@@ -359,9 +359,7 @@ class ClusterParams(Block):
 
 @dataclass(frozen=True)
 class Params(Block):
-    plugins: Annotated[
-        Plugins, GetPydanticSchema(lambda _, handler: handler(str))
-    ]  # of the file with this path; "" = none
+    plugins: Annotated[Plugins, GetPydanticSchema(lambda _, handler: handler(str))]  # a path in the file; "" = none
     track: Trackers
     competition: CompetitionParams
     prepare: Prepare

@@ -91,8 +91,7 @@ class Plugins:
 
     def digests_by_kind(self, **names: Iterable[str]) -> dict[str, str]:
         """ "KIND.name" -> digest of the source behind it.  names: kind -> names, the project's own among them."""
-        digests = {kind: self.digests(kind, names[kind]) for kind in names}
-        return {f"{kind}.{name}": digest for kind in names for name, digest in digests[kind].items()}
+        return {f"{kind}.{name}": one for kind in names for name, one in self.digests(kind, names[kind]).items()}
 
     def dependencies(self, **names: Iterable[str]) -> dict[str, dict[str, str]]:
         """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.

@@ -129,10 +129,7 @@ def expand_views(names: Sequence[str], plugins: Plugins) -> tuple[str, ...]:
 
 
 def get_views(names: Sequence[str], plugins: Plugins) -> tuple[View, ...]:
-    """The functions of these views, of the project and the plugins.
-
-    The same name of equal plugins gives the same function object, so that callers can cache compilations.
-    """
+    """The functions of these views. The same name gives the same function object, so that callers can cache compilations."""
     return tuple(_view(name, plugins) for name in names)
 
 

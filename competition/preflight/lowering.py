@@ -92,12 +92,8 @@ def _tensorflow_programs(member: Member, shapes: Shapes, plugins: Plugins) -> Pa
 
     from competition.training.engine import apply_views
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from competition.training.model import build
 
-    build_network = partial(build, member, shapes.classes, plugins=plugins)
-    engine = TensorFlowEngine(
-        build_network, *_device_and_options(member, shapes, tf.distribute.get_strategy(), "tensorflow")
-    )
+    engine = TensorFlowEngine(*_engine_arguments(member, shapes, plugins, tf.distribute.get_strategy(), "tensorflow"))
     specs = _specs(member, shapes, shapes.replicas, engine._layout.groups)
 
     train = Part(partial(lowered, engine._replica_step, specs["train"]))
@@ -114,11 +110,9 @@ def _jax_programs(member: Member, shapes: Shapes, plugins: Plugins, topology: To
     from competition.input_pipeline.mixup import COUNT, has_device_part
     from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
-    from competition.training.model import build
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
-    build_network = partial(build, member, shapes.classes, plugins=plugins)
-    engine = JaxEngine(build_network, *_device_and_options(member, shapes, cpu_mesh, "jax"))
+    engine = JaxEngine(*_engine_arguments(member, shapes, plugins, cpu_mesh, "jax"))
     mesh = cpu_mesh if topology is None else Mesh(devices_of(topology), ("batch",))
     replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
 
@@ -163,15 +157,16 @@ def _jax_programs(member: Member, shapes: Shapes, plugins: Plugins, topology: To
     return {"train": [train], "predict": [network, *views]}
 
 
-def _device_and_options(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, Any]:
-    """Device and CompiledIn of an engine on one device, with global batches, because the loss is divided by them."""
+def _engine_arguments(member: Member, shapes: Shapes, plugins: Plugins, strategy: Any, backend: str) -> tuple[Any, ...]:
+    """Arguments of an engine on one device, with global batches, because the loss is divided by them."""
     from competition.training.device import Device
     from competition.training.engine import CompiledIn
+    from competition.training.model import build
 
     device = Device("cpu", 1, strategy, "only to be lowered", backend)
     train = member.train
     compiled_in = CompiledIn(shapes.batch, shapes.predict_batch, train.accumulate, train.ema > 0)
-    return device, compiled_in
+    return (lambda: build(member, shapes.classes, plugins=plugins)), device, compiled_in
 
 
 def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sized) -> dict[str, list[Spec]]:

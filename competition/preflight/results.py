@@ -137,8 +137,7 @@ def request_of(
     parts = topology.devices * member.train.accumulate
     batch, predict = round_up_batch(member.train.batch, parts), round_up_batch(params.predict.batch, topology.devices)
     shapes = Shapes(classes, topology.devices, batch, predict, params.views_of(member))
-    backend = "jax" if backend == "auto" else backend
-    return PreflightRequest(member, shapes, topology, params.plugins, backend, mode)
+    return PreflightRequest(member, shapes, topology, params.plugins, "jax" if backend == "auto" else backend, mode)
 
 
 def objections(request: PreflightRequest, cache: Path) -> list[str] | None:

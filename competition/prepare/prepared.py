@@ -72,7 +72,7 @@ class Prepared:
         return [f"{folder}/{name}" for name in files.names(folder) if fnmatch(name, f"{prefix}*.tfrec")]
 
 
-def load_prepared(folder: Path, metric: str = "", predicts: str = "", plugins: Plugins = NO_PLUGINS) -> Prepared:
+def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:
     """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
     # What fold models depend on: the index, and the competition without its metric and submission.
@@ -86,7 +86,6 @@ def load_prepared(folder: Path, metric: str = "", predicts: str = "", plugins: P
         load(folder / "index.csv"),
         sha256(folder / "index.csv") + digest_of(of_models),
         resolved if "://" in resolved else "",
-        plugins,
     )
 
 

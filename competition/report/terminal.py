@@ -91,7 +91,7 @@ def summary_rows(scores: Scores, chain: Chain, metric: Metric) -> list[list[str]
 
     scores: as in scores.json.
     """
-    rows = []
+    rows, method, over_plain_rule = [], how(chain, metric), gain_of_rule(scores, chain, metric)
     for name, single in scores["members"].items():
         policy, effect = chain.policies[name], Difference(**scores["views"][name]["effect"])
         views = ", ".join(f"{view} {share:.2f}" if share < 1 else view for view, share in policy.items())
@@ -109,14 +109,10 @@ def summary_rows(scores: Scores, chain: Chain, metric: Metric) -> list[list[str]
         rows.append(["best member", error, "", chosen])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
-        rows.append(
-            ["blend", error, "", "; ".join([how(chain, metric), over_best, *gain_of_rule(scores, chain, metric)])]
-        )
+        rows.append(["blend", error, "", "; ".join([method, over_best, *over_plain_rule])])
     elif scores["honest"] != next(iter(scores["members"].values()))["score"]:
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
-        rows.append(
-            ["with its views", error, "", "; ".join([how(chain, metric), *gain_of_rule(scores, chain, metric)])]
-        )
+        rows.append(["with its views", error, "", "; ".join([method, *over_plain_rule])])
     trivial = scores["trivial"]
     error = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [*rows, ["trivial", error, "", trivial["name"]]]

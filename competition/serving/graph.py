@@ -3,23 +3,22 @@
 The same steps as `competition.ensemble.chain.apply_chain` in float32, without rounding predictions to float16 in between.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.config.plugins import NO_PLUGINS, Plugins
+from competition.config.plugins import Plugins
 from competition.ensemble.chain import Chain
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.view_transforms import get_views
 from competition.serving.served_models import Selection
 from competition.training.checkpoint import load_arrays
-from competition.training.engine import apply_views, check_state, saved_variables
+from competition.training.engine import State, apply_views, check_state, saved_variables
 from competition.training.features import feature_network
 from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
@@ -34,9 +33,7 @@ def in_float32(member: Member) -> Member:
     return replace(member, train_size=0, train=train)
 
 
-def load_model(
-    member: Member, classes: int, arrays: Mapping[str, np.ndarray], plugins: Plugins = NO_PLUGINS
-) -> keras.Model:
+def load_model(member: Member, classes: int, arrays: State, plugins: Plugins) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
     if member.head is not None:
         return network_with_head(in_float32(member), arrays, "single", plugins)
@@ -51,11 +48,8 @@ def load_model(
 class ExportedChain(tf.Module):
     """The networks of a selection and the functions that become the signatures of a SavedModel, and the ONNX file."""
 
-    def __init__(self, selection: Selection, classes: int, plugins: Plugins = NO_PLUGINS) -> None:
-        """classes: their number.  plugins: those of the parameters.
-
-        Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel.
-        """
+    def __init__(self, selection: Selection, classes: int, plugins: Plugins) -> None:
+        """classes: their number.  Raises UserError on another Keras backend than TensorFlow, which alone writes a SavedModel."""
         super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise UserError(f"an export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND")

@@ -148,7 +148,7 @@ class NewImagePredictor:
             member = member.without_pretrained_weights if member.head is None else member
             rows = FoldRows(member, images, classes, prepared.competition.targets)
             if member.head is None:
-                engine = engine_of(member, classes, batch, device, rows.targets, plugins)
+                engine = engine_of(member, classes, batch, device, plugins, rows.targets)
                 self._trainers[key] = NetworkTrainer(rows, metric, engine, device, plugins)
             else:
                 if member.head.columns:

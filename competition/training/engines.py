@@ -6,7 +6,7 @@ from dataclasses import replace
 import keras
 
 from competition.config.params import Member
-from competition.config.plugins import NO_PLUGINS, Plugins
+from competition.config.plugins import Plugins
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import Device, prediction_batch_size, resolved_precision, round_up_batch
 from competition.training.engine import CompiledIn, Engine
@@ -14,15 +14,11 @@ from competition.training.model import build
 
 
 def engine_of(
-    member: Member,
-    classes: int,
-    predict_batch: int,
-    device: Device,
-    targets: Targets = SINGLE,
-    plugins: Plugins = NO_PLUGINS,
+    member: Member, classes: int, predict_batch: int, device: Device, plugins: Plugins, targets: Targets = SINGLE
 ) -> Engine:
     """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
     train = replace(member.train, precision=resolved_precision(member.train.precision, device))
+    member = replace(member, train=train)
     compiled_in = CompiledIn(
         round_up_batch(train.batch, device.replicas * train.accumulate),
         prediction_batch_size(predict_batch, member.image_size, device),
@@ -31,7 +27,6 @@ def engine_of(
         targets.kind,
         scale_loss=train.precision == "float16",
     )
-    member = replace(member, train=train)
     return make_engine(lambda: build(member, classes, targets.kind, plugins), device, compiled_in)
 
 

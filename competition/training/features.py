@@ -63,12 +63,10 @@ def feature_engine(member: Member, device: Device, predict_batch: int, plugins: 
     if member.architecture.startswith(TIMM):
         return TimmEngine(member, predict_batch)
     precision = resolved_precision(member.train.precision, device)
-    resolved = replace(member, train=replace(member.train, precision=precision))
+    member = replace(member, train=replace(member.train, precision=precision))
     batch = prediction_batch_size(predict_batch, member.image_size, device)
     # The output of a regression is what the network computes, without a softmax.
-    return make_engine(
-        lambda: feature_network(resolved, plugins), device, CompiledIn(batch, batch, target="regression")
-    )
+    return make_engine(lambda: feature_network(member, plugins), device, CompiledIn(batch, batch, target="regression"))
 
 
 def feature_width(engine: FeatureEngine) -> int:
@@ -89,18 +87,14 @@ def compute_features(
 
 
 def store_features(
-    engine: FeatureEngine,
-    images: Images,
-    files: Mapping[str, Path],
-    plugins: Plugins,
-    progress: Callable[[int, int], None],
+    engine: FeatureEngine, images: Images, files: Mapping[View, Path], progress: Callable[[int, int], None]
 ) -> float:
     """Write the features of all rows under each view, (N, F) float16, and return the seconds of the pass.
 
     files: view -> .npy file.  What an interrupted pass has written beside them is used.
     progress: called with the rows that are done and all rows.
     """
-    count, views, functions, seconds = len(images.ids), list(files), get_views(list(files), plugins), 0.0
+    count, views, seconds = len(images.ids), list(files), 0.0
     starts = range(0, count, CHUNK)
     chunks = {view: [path.with_name(f"{path.stem}-{start:08}.npy") for start in starts] for view, path in files.items()}
     for number, start in enumerate(starts):
@@ -109,7 +103,7 @@ def store_features(
         if not all(path.is_file() for path in chunk_files):
             started = time.perf_counter()
             in_chunk = lambda begun, start=start: progress(start + begun, count)  # noqa: E731
-            features = compute_features(engine, images, rows, functions, in_chunk)
+            features = compute_features(engine, images, rows, views, in_chunk)
             seconds += time.perf_counter() - started
             for position, path in enumerate(chunk_files):
                 with atomic_write(path) as temporary:

@@ -37,11 +37,9 @@ BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each 
 class HeadTrainer(Trainer):
     """Fits and predicts any number of folds and trials of one frozen-feature member."""
 
-    def __init__(
-        self, fold_rows: FoldRows, metric: Metric, features: FeatureSource, alive: Alive = lambda: None
-    ) -> None:
+    def __init__(self, rows: FoldRows, metric: Metric, features: FeatureSource, alive: Alive = lambda: None) -> None:
         """features: of every row that is fitted or predicted.  metric, alive: see Trainer."""
-        super().__init__(fold_rows, metric, alive)
+        super().__init__(rows, metric, alive)
         self._features = features
         self._arrays: State = {}  # of the head that was fitted or loaded last
         self._ahead: dict[int, Future[FittedHead]] = {}
@@ -126,9 +124,7 @@ class HeadLayer(keras.layers.Layer):
         return head_outputs({**self._numbers, **self._tensors}, features, self._kind, keras.ops)
 
 
-def network_with_head(
-    member: Member, arrays: Mapping[str, np.ndarray], kind: TargetKind, plugins: Plugins
-) -> keras.Model:
+def network_with_head(member: Member, arrays: State, kind: TargetKind, plugins: Plugins) -> keras.Model:
     """The whole network of a fold model: images (B, H, W, 3) of 0..255 -> logits (B, C), or values (B, 1)."""
     backbone = feature_network(member, plugins)
     return keras.Model(backbone.inputs, HeadLayer(arrays, kind)(backbone.outputs[0]), name=backbone.name)

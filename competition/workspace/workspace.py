@@ -43,7 +43,7 @@ class Workspace:
         # A parameter that did not exist when the data were prepared had no effect on them.
         now = {key: value for key, value in now.items() if key in recorded}
         changes = changed_keys({"prepare": recorded}, {"prepare": now})
-        loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts, self.params.plugins)
+        loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
         recorded = manifest.depends.get("competition", {})
         changes += changes_of_task(settings_of(self.params), recorded, loaded.competition.target)
         if changes:
@@ -52,7 +52,7 @@ class Workspace:
                 "(or repeat the SET that they were prepared with)"
             )
         require_images(loaded.index, self.params.members)
-        return loaded
+        return replace(loaded, plugins=self.params.plugins)
 
     def with_params(self, params: Params) -> "Workspace":
         """The same folder and data under other parameters."""

@@ -13,6 +13,7 @@ import numpy as np
 from competition.config.errors import MissingWeights, UserError, counted, first_few
 from competition.config.params import Member, Train
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.prepare.extra_columns import encoded_columns
 from competition.prepare.targets import check_training
@@ -88,7 +89,7 @@ def open_network_trainer(
     classes, batch, plugins = len(prepared.competition.classes), job.params.predict.batch, job.params.plugins
     rows = FoldRows(member, images, classes, targets, inputs.soft_labels)
     with errors_named(job, member, title):
-        engine = inputs.engine or engines.engine_of(member, classes, batch, device, targets, plugins)
+        engine = inputs.engine or engines.engine_of(member, classes, batch, device, plugins, targets)
     return NetworkTrainer(rows, prepared.metric, engine, device, plugins, inputs.alive)
 
 
@@ -178,8 +179,9 @@ def store_missing(
                     progress(done, total)
                     bar.update_to(done, total)
 
-                files = {table.view: table.file for table in tables}
-                seconds = store_features(compiled, images, files, job.params.plugins, show)
+                views = get_views([table.view for table in tables], job.params.plugins)
+                files = dict(zip(views, [table.file for table in tables], strict=True))
+                seconds = store_features(compiled, images, files, show)
             if count:  # photos of one's own may have no test images
                 what = f"{counted(count, f'{part} image')} under {first_few([table.view for table in tables])}"
                 job.echo(f"{title}: features of {what} took {seconds:.1f} s")

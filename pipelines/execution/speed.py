@@ -51,7 +51,7 @@ def measure_speed(
     labels, folds = numbers // 2 % label_numbers, numbers % 2
     images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
     fold_rows = FoldRows(replace(member, teacher=(), external=()), images, sizes.classes, targets)
-    engine = engine_of(member, sizes.classes, params.predict.batch, device, targets, params.plugins)
+    engine = engine_of(member, sizes.classes, params.predict.batch, device, params.plugins, targets)
     trainer = NetworkTrainer(fold_rows, METRIC_OF[targets.kind], engine, device, params.plugins)
 
     schedule = replace(member.train, epochs=1, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)

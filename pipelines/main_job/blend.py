@@ -103,11 +103,8 @@ def run(job: Job) -> None:
     ledger.confirm_entry(job.submissions / "ledger.jsonl", prepared.competition.name, scores)
     left_out = left_out_notes(job.workspace, sources)
     job.echo(*(f"blend: {note}" for note in joined_notes([*left_out, *scores.get("notes", ())])))
-    job.echo(
-        "",
-        *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain, prepared.metric)),
-        "",
-    )
+    columns = ("member", scores["metric"], *SUMMARY_COLUMNS)
+    job.echo("", *table_lines(columns, summary_rows(scores, chain, prepared.metric)), "")
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain, prepared.metric))
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))

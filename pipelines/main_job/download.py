@@ -44,11 +44,8 @@ def require_named_files(job: Job) -> None:
 
 
 def download_all(job: Job, settings: Settings) -> Computed:
-    raw, archive, adapter = (
-        job.path("raw"),
-        job.path("raw.archive"),
-        adapter_named(settings.adapter, job.params.plugins),
-    )
+    raw, archive = job.path("raw"), job.path("raw.archive")
+    adapter = adapter_named(settings.adapter, job.params.plugins)
 
     def fetch(slug: str, folder: Path) -> None:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""

@@ -17,22 +17,13 @@ from competition.prepare.adapters import ADAPTERS
 
 METRIC = """
 import numpy as np
-
 SCALE = 2
-
-
 def helper(values):
     return np.mean(values) * SCALE
-
-
 def halved(labels, probs):
     return helper(probs.argmax(1) == labels) / 4
-
-
 def other(labels, probs):
     return 0.0
-
-
 METRICS = {"halved": halved, "other": other}
 """
 
@@ -122,11 +113,7 @@ def test_a_misspelt_name_is_refused_before_training(sets: str, message: str, tmp
     (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
         params = validate_params(load_params(tmp_path / "params.yaml", parse_overrides(f"'{sets}'")))
-        [
-            augmentation_named(name, params.plugins)
-            for member in params.members.values()
-            for name in member.train.augment
-        ]
+        [augmentation_named(name, params.plugins) for name in params.train.augment]
     assert "\n" not in str(caught.value)
 
 
@@ -166,7 +153,7 @@ READS_BOTH = ("/ 4", "/ 4 + METRICS['other'](labels, probs)")  # it depends on t
         ([], [('"halved": halved', '"halved": other')], True),
         ([READS_BOTH], [READS_BOTH, OTHER_METRIC], True),
         ([], [("    return helper", '    """A docstring."""\n    # a comment\n    return   helper')], False),
-        ([], [OTHER_METRIC, (', "other": other', ""), ("\n\nSCALE", "\nimport csv\n\nSCALE")], False),
+        ([], [OTHER_METRIC, (', "other": other', ""), ("\nSCALE", "\nimport csv\n\nSCALE")], False),
     ],
 )
 def test_the_digest_changes_with_everything_that_a_name_reaches_and_with_nothing_else(before, after, is_changed):

@@ -22,8 +22,7 @@ def view_output(name, pixels):
 def test_identity_returns_its_input_unchanged_and_the_same_name_gives_the_same_function():
     pixels = images()
     assert get_views(["identity"], NO_PLUGINS)[0](pixels) is pixels
-    first, second = (get_views(["flip_lr+crop_center", "scale_90"], Plugins()) for _ in range(2))
-    assert first == second
+    assert len({get_views(["flip_lr+crop_center", "scale_90"], Plugins()) for _ in range(2)}) == 1
     with pytest.raises(UserError, match="needs square images"):
         view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))
 
@@ -62,9 +61,7 @@ def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_
 
 
 def test_a_group_contains_each_of_its_views_once():
-    assert (
-        len(expand_views(["ten_crops"], NO_PLUGINS)) == 10
-        and expand_views(["identity", "dihedral"], NO_PLUGINS) == GROUPS["dihedral"]
-    )
+    assert len(expand_views(["ten_crops"], NO_PLUGINS)) == 10
+    assert expand_views(["identity", "dihedral"], NO_PLUGINS) == GROUPS["dihedral"]
     pixels = images()
     assert len({view_output(name, pixels).tobytes() for name in GROUPS["dihedral"]}) == 8  # none is a no-op

@@ -52,11 +52,9 @@ def mine(image_size, classes):
     import keras
     inputs = keras.Input((image_size, image_size, 3))
     return keras.Model(inputs, keras.layers.Conv2D(4, 3)(inputs))
-
 def dimmed(images, strength, seed):
     import keras
     return images * keras.random.uniform(images.shape, seed=seed)
-
 MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0 - images}, {"dimmed": dimmed}
 """
     (tmp_path / "mine.py").write_text(code)

@@ -76,7 +76,7 @@ def predictions(weights) -> dict[str, ViewPredictions]:
 
 
 def predicted(member: Member, files: dict[int, Path], views: tuple[str, ...]) -> ViewPredictions:
-    models = [load_model(member, len(CLASSES), load_arrays(path)) for path in files.values()]
+    models = [load_model(member, len(CLASSES), load_arrays(path), NO_PLUGINS) for path in files.values()]
     images = tf.cast(pixels(member.image_size), tf.float32)
     by_view = [
         np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(views, NO_PLUGINS)
@@ -98,7 +98,7 @@ def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> C
 def exported_chain(chain: Chain, members, weights, predictions) -> ExportedChain:
     """The exported chain, after both outputs were compared with those of `chain`."""
     selected = Selection("the blend", chain, members, weights, {}, True)
-    exported = ExportedChain(selected, len(CLASSES))
+    exported = ExportedChain(selected, len(CLASSES), NO_PLUGINS)
     outputs = exported.predict([tf.constant(pixels(size)) for size in exported.inputs])
     probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)

@@ -107,7 +107,7 @@ def engine():
 @pytest.fixture(scope="module")
 def table(engine) -> np.ndarray:
     """(N, F) features of every image under the identity view."""
-    return features.compute_features(engine, IMAGES, np.arange(48), [VIEWS["identity"]])[:, 0]
+    return features.compute_features(engine, IMAGES, np.arange(48), BOTH[:1])[:, 0]
 
 
 def test_features_of_a_convolutional_network_are_the_means_of_its_last_two_stages() -> None:
@@ -231,9 +231,9 @@ def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tabl
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        features.store_features(engine, IMAGES, {"identity": file}, NO_PLUGINS, stop_at_second_chunk)
+        features.store_features(engine, IMAGES, {BOTH[0]: file}, stop_at_second_chunk)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features-00000000.npy"]
-    features.store_features(engine, IMAGES, {"identity": file}, NO_PLUGINS, lambda done, _: passes.append(done))
+    features.store_features(engine, IMAGES, {BOTH[0]: file}, lambda done, _: passes.append(done))
     assert passes[0] == 20 and sorted(path.name for path in tmp_path.iterdir()) == ["features.npy"]
     np.testing.assert_array_equal(np.load(file), table.astype(np.float16))
 

@@ -5,15 +5,13 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
-from builders import CLASSES, member, params, pixels_of
+from builders import CLASSES, member, network_trainer, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import root_mean_squared_error
 
-from competition.ensemble.metrics import METRICS
 from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import open_device
-from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows
 from competition.training.heads import PROBE, linear_probe
 from competition.training.network_trainer import PROBED_STEPS, NetworkTrainer, share_after_probe
@@ -32,8 +30,7 @@ def trainer_of(targets: Targets = SINGLE, metric: str = "accuracy", **train) -> 
     shown = targets.table[labels].argmax(1) if targets.kind == "multi" else labels
     images = Images(rows.astype(str), pixels_of(shown), labels, rows // 5 % 3, np.ones(60, bool))
     classes = 1 if targets is VALUES else CLASSES
-    rows, device = FoldRows(member(**train), images, classes, targets), open_device(params().device)
-    return NetworkTrainer(rows, METRICS[metric], engine_of(rows.member, classes, 8, device, targets), device)
+    return network_trainer(FoldRows(member(**train), images, classes, targets), metric, open_device(params().device))
 
 
 def test_a_probe_is_scikit_learns_regression_on_standardised_features() -> None:

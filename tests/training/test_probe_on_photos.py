@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import network_trainer
 from data_fixtures import real_data  # noqa: F401
 from PIL import Image
 
 from competition.config.params_file import load_params
-from competition.ensemble.metrics import METRICS
 from competition.input_pipeline.labelled_images import Images
 from competition.training.device import open_device
-from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows
-from competition.training.network_trainer import NetworkTrainer
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "own-images.yaml"
 SIZE = 128
@@ -51,9 +49,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     weights = str(real_data / "weights" / "mobilenet_1.0_224_notop.weights.h5")
     params = load_params(RECIPE)
     member = replace(params.members["linear"], head=None, image_size=128, weights=weights)
-    device = open_device(params.device)
-    engine = engine_of(member, classes, 64, device)
-    trainer = NetworkTrainer(FoldRows(member, images, classes), METRICS["accuracy"], engine, device)
+    trainer = network_trainer(FoldRows(member, images, classes), "accuracy", open_device(params.device), 64)
     held_out = np.flatnonzero(images.folds == 0)
 
     def is_right() -> np.ndarray:

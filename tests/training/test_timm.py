@@ -14,8 +14,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params import Head
-from competition.config.plugins import NO_PLUGINS
-from competition.ensemble.view_transforms import get_views
+from competition.ensemble.view_transforms import VIEWS
 from competition.files.image_codec import encode
 from competition.input_pipeline.labelled_images import Images
 from competition.training.features import compute_features
@@ -42,7 +41,7 @@ def test_features_are_those_of_timm_in_the_order_of_the_rows_under_every_view() 
     pixels = pixels_of(np.arange(11) % 3, seed=1, size=32)
     images = Images(np.arange(11).astype(str), pixels, np.zeros(11, int), np.zeros(11, int), np.arange(11) != 4)
     rows = np.array([9, 4, 0, 7, 3, 10])
-    features = compute_features(engine, images, rows, get_views(["identity", "flip_lr"], NO_PLUGINS))
+    features = compute_features(engine, images, rows, [VIEWS["identity"], VIEWS["flip_lr"]])
     torch.manual_seed(member().train.seed)
     network = timm.create_model("test_vit", num_classes=0).eval()
     network.set_input_size(img_size=32)
@@ -76,9 +75,7 @@ def test_weights_come_from_a_safetensors_file_with_its_last_layer_or_the_file_is
     images = Images(np.arange(3).astype(str), pixels, np.zeros(3, int), np.zeros(3, int), np.ones(3, bool))
 
     def features(weights: object) -> np.ndarray:
-        return compute_features(
-            engine_of("timm:test_convnext", weights), images, np.arange(3), get_views(["identity"], NO_PLUGINS)
-        )
+        return compute_features(engine_of("timm:test_convnext", weights), images, np.arange(3), [VIEWS["identity"]])
 
     loaded = features(file)
     assert np.array_equal(loaded, features(file)) and not np.allclose(loaded, features("none"))

@@ -8,14 +8,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from builders import CLASSES, member, params, pixels_of
+from builders import CLASSES, member, network_trainer, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.errors import UserError
-from competition.config.plugins import NO_PLUGINS
-from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.view_transforms import get_views
+from competition.ensemble.view_transforms import VIEWS
 from competition.input_pipeline.batches import prediction_batches
 from competition.input_pipeline.decoded_rows import StoredPixels
 from competition.input_pipeline.labelled_images import Images
@@ -23,7 +21,6 @@ from competition.training import network_trainer as training
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
-from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, inner_part
 from competition.training.network_trainer import NetworkTrainer
 from competition.training.trainer import Diverged, StepsDone, Stopped, Trained
@@ -39,8 +36,7 @@ def trainer_of(recipe, images=IMAGES, metric="macro_f1", replicas=1, engine=None
     """engine: one that was compiled for the same network and batch."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    engine = engine or engine_of(recipe, CLASSES, 7, device)
-    return NetworkTrainer(FoldRows(recipe, images, CLASSES), METRICS[metric], engine, device)
+    return network_trainer(FoldRows(recipe, images, CLASSES), metric, device, 7, engine)
 
 
 @cache
@@ -98,7 +94,7 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
     trained(trainer, 0)
     rows, size = np.arange(N), trainer.engine.predict_batch
     batches = list(prediction_batches(IMAGES.pixels, rows, size))
-    views = trainer.engine.probabilities(iter(batches), N, get_views(["identity", "shift_up"], NO_PLUGINS))
+    views = trainer.engine.probabilities(iter(batches), N, [VIEWS["identity"], VIEWS["shift_up"]])
     whole = np.concatenate(batches).astype(np.float32)
     logits = trainer.engine.model.predict(whole, batch_size=size, verbose=0)
     # Batch after batch: some processors round a softmax differently where it is of another number of rows.
