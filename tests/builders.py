@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from competition.training.network_trainer import NetworkTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16
@@ -135,7 +132,7 @@ def numbered(count: int, size: int = 2) -> np.ndarray:
     return np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, size, size, 3)).copy()
 
 
-def network_trainer(rows: Any, metric: str, device: Any, batch: int = 8, engine: Any = None) -> "NetworkTrainer":
+def network_trainer(rows: Any, metric: str, device: Any, batch: int = 8, engine: Any = None) -> Any:
     """A trainer without plugins.  batch: of predictions.  engine: None = compiled here."""
     from competition.training import engines, network_trainer
 

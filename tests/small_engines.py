@@ -204,9 +204,8 @@ def views_in_groups() -> State:
     for name, size in (("together", together), ("apart", 1)):
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
-        found[name] = engine.probabilities(
-            batches, len(HELD_OUT), [NAMED_VIEWS[name] for name in ("identity", "flip_lr", "rot90")]
-        )
+        views = [NAMED_VIEWS[view] for view in ("identity", "flip_lr", "rot90")]
+        found[name] = engine.probabilities(batches, len(HELD_OUT), views)
         programs = engine._view_program.cache_info()  # type: ignore[attr-defined]
         found[f"{name}_programs"] = np.array(programs.currsize)
     shared.VIEW_BYTES = together

@@ -22,10 +22,10 @@ from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.view_transforms import get_views
 from competition.files.image_codec import decode, encode
-from competition.input_pipeline.named_augmentations import checked_augmentation
 from competition.prepare.prepared import load_prepared
 from competition.prepare.record_files import read_shard
 from pipelines.main_job import blend
+from pipelines.terminal.job import Job
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
@@ -157,20 +157,18 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished, 
 
 
 def test_projects_of_one_process_keep_their_own_plugins(finished: Workspace, tmp_path: Path) -> None:
-    workspace, factors, scores = finished.copy_to(tmp_path / "copy"), (1.0, 0.5), list[float]()
-    for factor in factors:
-        (tmp_path / f"{factor}.py").write_text(
+    workspace, jobs, scores = finished.copy_to(tmp_path / "copy"), dict[float, Job](), list[float]()
+    for factor in (1.0, 0.5):
+        (file := tmp_path / f"{factor}.py").write_text(
             f"METRICS = {{'own': lambda labels, probs: {factor} * (probs.argmax(1) == labels).mean()}}\n"
             f"VIEWS = {{'own': lambda images: {factor} * images}}\n"
-            f"AUGMENTATIONS = {{'own': lambda image, strength, rng: {factor} * image}}\n"
         )
-    sets = [f"plugins={tmp_path}/{factor}.py competition.metric=own blend.methods=[equal]" for factor in factors]
-    jobs = [workspace.job(one) for one in (*sets, "")]  # the last one without plugins
-    for job, factor in zip(jobs, factors, strict=False):
+        jobs[factor] = workspace.job(f"plugins={file} competition.metric=own blend.methods=[equal]")
+    workspace.job()  # a third one, without plugins
+    for factor, job in jobs.items():
         blend.run(job)
         scores.append(workspace.scores["honest"])
-        (view,), augment = get_views(["own"], job.params.plugins), checked_augmentation("own", job.params.plugins)
-        assert view(4.0) == augment(np.array([4.0]), 1.0, None)[0] == 4 * factor
+        assert get_views(["own"], job.params.plugins)[0](4.0) == 4 * factor
     assert scores[1] == scores[0] / 2
 
 

@@ -75,9 +75,6 @@ def test_the_path_may_be_relative_and_without_an_ending(tmp_path: Path, monkeypa
     plugins = load_plugins(Path("mine"))
     with pytest.raises(UserError, match=r"^mine line 2: a view: AttributeError"):
         plugins.call("a view", plugins.views["failing"], 1)
-    Path("mine").write_text("METRICS = {}\nx = 1 / 0\n")
-    with pytest.raises(UserError, match=r"^mine line 2: ZeroDivisionError"):
-        load_plugins(Path("mine"))
 
 
 @pytest.mark.parametrize("line", ["def f():", "async def f():", "if TYPE_CHECKING:"])
@@ -87,10 +84,8 @@ def test_an_import_that_does_not_run_with_the_file_is_allowed(line: str, tmp_pat
 
 def test_a_file_knows_its_own_path_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
     code = "from pathlib import Path\n\nHERE = Path(__file__).parent\nMETRICS = {str(HERE.name): lambda labels, probs: 0}\n"
-    folder = tmp_path / "code"
-    folder.mkdir()
-    assert list(load_plugins(plugins_file(folder, code)).metrics) == ["code"]
-    assert [file.name for file in folder.iterdir()] == ["mine.py"]
+    assert list(load_plugins(plugins_file(tmp_path, code)).metrics) == [tmp_path.name]
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.py"]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +98,9 @@ def test_a_file_knows_its_own_path_and_nothing_is_written_beside_it(tmp_path: Pa
     ],
 )
 def test_a_misspelt_name_is_refused_before_training(sets: str, message: str, tmp_path: Path) -> None:
-    code = METRIC + (
-        "VIEWS = {'half': lambda images: images / 2}\n"
-        "AUGMENTATIONS = {'spot': lambda image, strength, rng: image}\n"
-        "def f(raw, settings): ...\n"
-        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': f, 'rows': f}}\n"
-    )
-    plugins_file(tmp_path, code)
+    code = "VIEWS, AUGMENTATIONS = {'half': lambda images: 0}, {'spot': lambda image, strength, rng: 0}\ndef f(raw, settings): ...\n"
+    code += "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': f, 'rows': f}}\n"
+    plugins_file(tmp_path, METRIC + code)
     (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
         params = validate_params(load_params(tmp_path / "params.yaml", parse_overrides(f"'{sets}'")))

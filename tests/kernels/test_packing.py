@@ -9,7 +9,6 @@ from builders import ROOT, competition, ledger_entry, params, run_of, write_weig
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.ensemble.metrics import metric_named
 from competition.files.manifest import read_record
 from competition.kaggle.submit import KernelSubmission
 from competition.kernels import packing
@@ -49,8 +48,11 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])
     plugins = load_params(there / packing.PARAMS).plugins
-    assert plugins.file == there / packing.PLUGINS and metric_named("zero", plugins).name == "zero"
-    assert plugins.digests("METRICS", ["zero"]) == here.plugins.digests("METRICS", ["zero"])
+    assert (plugins.file, plugins.source, [*plugins.metrics]) == (
+        there / packing.PLUGINS,
+        here.plugins.source,
+        ["zero"],
+    )
 
 
 def write_files(folder: Path, *names: str) -> None:

@@ -99,8 +99,7 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targ
     scores, chain = scores_of_blend(metric, targets, useless)
     assert f"WARNING not better than an answer that looks at no row: {answer}" in conclusion(scores)
     assert "not better than an answer" in score_figures(scores, [])[0].note
-    note = summary_rows(scores, chain, METRICS[metric])[0][-1]
-    assert note == "identity; not better than the trivial baseline"
+    assert summary_rows(scores, chain, METRICS[metric])[0][-1] == "identity; not better than the trivial baseline"
 
 
 def test_the_honest_score_of_a_single_member_has_a_row_of_its_own_where_its_views_change_it() -> None:

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from builders import member, pixels_of
+from builders import member, params, pixels_of
 
 from competition.config.params import Head, Member
-from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
@@ -76,11 +75,10 @@ def predictions(weights) -> dict[str, ViewPredictions]:
 
 
 def predicted(member: Member, files: dict[int, Path], views: tuple[str, ...]) -> ViewPredictions:
-    models = [load_model(member, len(CLASSES), load_arrays(path), NO_PLUGINS) for path in files.values()]
+    models = [load_model(member, len(CLASSES), load_arrays(path), params().plugins) for path in files.values()]
     images = tf.cast(pixels(member.image_size), tf.float32)
-    by_view = [
-        np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(views, NO_PLUGINS)
-    ]
+    functions = get_views(views, params().plugins)
+    by_view = [np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in functions]
     return ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
 
 
@@ -98,7 +96,7 @@ def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> C
 def exported_chain(chain: Chain, members, weights, predictions) -> ExportedChain:
     """The exported chain, after both outputs were compared with those of `chain`."""
     selected = Selection("the blend", chain, members, weights, {}, True)
-    exported = ExportedChain(selected, len(CLASSES), NO_PLUGINS)
+    exported = ExportedChain(selected, len(CLASSES), params().plugins)
     outputs = exported.predict([tf.constant(pixels(size)) for size in exported.inputs])
     probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)

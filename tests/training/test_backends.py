@@ -12,7 +12,6 @@ from builders import ROOT, free_port
 from small_engines import CLASSES, EXPORTED, PARAMS, all_outcomes, pictures, save_outcomes
 
 from competition.config.errors import UserError
-from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX
@@ -100,7 +99,7 @@ def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(outcome
     save_arrays(tmp_path / "weights.npz", weights)
     chain = Chain("macro_f1", {"m": {"identity": 1.0}}, Blend("best", "mean", {"m": 1.0}), ARGMAX)
     selection = Selection("m", chain, {"m": EXPORTED}, {"m": {0: tmp_path / "weights.npz"}}, {}, False)
-    chain = ExportedChain(selection, CLASSES, NO_PLUGINS)
+    chain = ExportedChain(selection, CLASSES, PARAMS.plugins)
     np.testing.assert_allclose(chain.predict([pictures()[0]])["probabilities"], expected, rtol=0, atol=CLOSE)
     assert expected.std() > 0.05  # a constant answer would prove nothing
 

@@ -13,7 +13,6 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
-from competition.config.plugins import NO_PLUGINS
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.labelled_images import Images
@@ -96,7 +95,7 @@ IMAGES = Images(IDS, pixels_of(IMAGE_LABELS), IMAGE_LABELS, np.arange(48) // CLA
 
 
 FROZEN = replace(member(), head=Head("linear"))
-BOTH = get_views(["identity", "flip_lr"], NO_PLUGINS)
+BOTH = get_views(["identity", "flip_lr"], params().plugins)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +195,7 @@ def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, mon
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(table) -> None:
     trainer = trainer_on(table)
     trainer.train_to_end(0, trainer.member.train)
-    network = network_with_head(FROZEN, trainer.weights(), "single", NO_PLUGINS)
+    network = network_with_head(FROZEN, trainer.weights(), "single", params().plugins)
     pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
     probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
     np.testing.assert_allclose(keras.ops.softmax(network(pixels)), probs, atol=2e-3)
@@ -213,7 +212,7 @@ def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> N
 
 
 def test_features_of_new_images_are_computed_once_for_all_heads_and_anew_for_other_images(engine) -> None:
-    live, rows = features.LiveFeatures(engine, NO_PLUGINS), np.arange(6)
+    live, rows = features.LiveFeatures(engine, params().plugins), np.arange(6)
     first = live(IMAGES, rows, "flip_lr")
     np.testing.assert_array_equal(first, features.compute_features(engine, IMAGES, rows, BOTH[1:])[:, 0])
     assert live(IMAGES, rows.copy(), "flip_lr") is first and live(IMAGES, rows, "identity") is not first

@@ -3,15 +3,14 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from builders import CLASSES, member, pixels_of
+from builders import CLASSES, member, params, pixels_of
 
-from competition.config.plugins import NO_PLUGINS
 from competition.training import grad_cam
 from competition.training.grad_cam import ClassMaps
 
 
 def test_the_maps_are_those_of_the_gradient_of_the_logit() -> None:
-    explained = ClassMaps(member(), CLASSES, NO_PLUGINS)
+    explained = ClassMaps(member(), CLASSES, params().plugins)
     classes = np.arange(6) % CLASSES
     pixels = pixels_of(classes)
     pool = next(layer for layer in explained.model.layers if isinstance(layer, keras.layers.GlobalAveragePooling2D))
@@ -35,7 +34,7 @@ def test_a_network_without_an_averaged_grid_is_explained_by_covering_parts_of_th
     kernel[:8, :8, :, 1] = 1  # the logit of class 1 is the brightness of the upper left quarter
     logits.kernel.assign(kernel.reshape(-1, CLASSES))
     monkeypatch.setattr(grad_cam, "build", lambda *_, **__: network)
-    explained = ClassMaps(member(), CLASSES, NO_PLUGINS)
+    explained = ClassMaps(member(), CLASSES, params().plugins)
     pixels = np.zeros((20, 16, 16, 3), np.uint8)
     pixels[:, :8, :8] = 200
     maps = explained.maps(pixels, np.array([1] * 19 + [0]))
