@@ -75,27 +75,9 @@ def path_digest(path: Path) -> str:
     return sha256(path) if path.is_file() else ""
 
 
-_discards_writes = False
-
-
-@contextmanager
-def discarded_writes() -> Iterator[None]:
-    """Nothing that is written atomically in this block is kept: another host writes the same files."""
-    global _discards_writes
-    previous, _discards_writes = _discards_writes, True
-    try:
-        yield
-    finally:
-        _discards_writes = previous
-
-
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path with the same suffix; rename it to `path` on success, delete it on an exception."""
-    if _discards_writes:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / path.name
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)

@@ -91,16 +91,16 @@ def missing_teacher(student: Run, teacher: Run, fold: int) -> UserError:
     )
 
 
-def save_soft_labels(trainer: "Trainer", folder: Path, fold: int) -> tuple[list[Path], dict[str, int]]:
-    """Predict the rows that a teacher model was trained on and write them to soft/soft.npz in its folder.
+def save_soft_labels(trainer: "Trainer", model: Path, fold: int, folder: Path) -> tuple[list[Path], dict[str, int]]:
+    """Predict the rows that a teacher model was trained on and write them to soft.npz in `folder`.
 
-    trainer: of the teacher.  Returns the file, and the number of rows for the manifest.
+    trainer: of the teacher.  model: its folder.  Returns the file, and the number of rows for the manifest.
     """
     from competition.training.checkpoint import load_arrays
 
     images = trainer.images
     rows = np.flatnonzero((images.folds >= 0) & (images.folds != fold) & images.readable)
-    labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [IDENTITY])
-    path = folder / "soft" / "soft.npz"
+    labels = trainer.predict(load_arrays(model / "weights.npz"), images, rows, [IDENTITY])
+    path = folder / "soft.npz"
     labels.save(path)
     return [path], {"rows": len(labels.ids)}

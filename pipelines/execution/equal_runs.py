@@ -30,7 +30,7 @@ def copy_equal_models(job: Job, run: Run) -> None:
             for source, target in models:
                 if target.fold in copied:
                     with suppress(InUse):  # another process computes it now
-                        copy = partial(copy_files, source, target)
+                        copy = partial(copy_files, source)
                         job.cached(f"train {target.name}", target.manifest, target.depends, copy)
             names = fold_names(copied)
             job.echo(f"train {run.title}: {names} copied from {other.label}, which was trained in the same way")
@@ -51,10 +51,10 @@ def equal_runs(work: Path, run: Run) -> list[Run]:
     return [other for other in stored if other.digest != run.digest and training(other) == training(run)]
 
 
-def copy_files(source: FoldModel, target: FoldModel) -> Computed:
+def copy_files(source: FoldModel, folder: Path) -> Computed:
     """Copy the files of a complete fold model."""
     manifest = read_manifest(source.manifest)
     assert manifest is not None, f"{source.manifest} was removed while it was copied"
     for name in manifest.files:
-        copy_file(source.manifest.with_name(name), target.manifest.with_name(name))
-    return [target.manifest.with_name(name) for name in manifest.files], manifest.result
+        copy_file(source.manifest.with_name(name), folder / name)
+    return [folder / name for name in manifest.files], manifest.result

@@ -188,7 +188,7 @@ def store_missing(
             facts = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
             for table in tables:
                 computed = [table.file], facts
-                job.cached(f"{title}: features under {table.view}", table.manifest, table.depends, lambda: computed)  # noqa: B023
+                job.cached(f"{title}: features under {table.view}", table.manifest, table.depends, lambda _: computed)  # noqa: B023
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":

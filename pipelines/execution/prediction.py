@@ -103,14 +103,13 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
     trainer = open_trainer(job, run.member, name, device, inputs)
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
-            weights, path = fold_manifest_path(run, fold).parent, predictions.manifest
-            predict = partial(predict_fold, trainer, test, weights, path.parent, fold, views)
-            job.cached(f"predict {name} fold {fold}", path, predictions.depends, predict)
+            predict = partial(predict_fold, trainer, test, fold_manifest_path(run, fold).parent, fold, views)
+            job.cached(f"predict {name} fold {fold}", predictions.manifest, predictions.depends, predict)
             bar.update()
 
 
 def predict_fold(
-    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, views: Sequence[str]
+    trainer: "Trainer", test: "Images", model: Path, fold: int, views: Sequence[str], folder: Path
 ) -> Computed:
     """Predict the held-out rows and the test rows under every view, and write them to `folder`.
 

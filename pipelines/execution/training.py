@@ -245,7 +245,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     # Only checkpoints of a model that depends on the same are continued.
     made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
     checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, job.hosts.writes())
-    train = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
+    train = partial(train_and_store, session, model.fold, checkpoints, done)
     manifest = job.cached(f"train {model.name}", path, model.depends, train)
     if job.hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
@@ -255,7 +255,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     return manifest
 
 
-def train_and_store(session: Session, fold: int, folder: Path, checkpoints: Checkpoints, done: int) -> Computed:
+def train_and_store(session: Session, fold: int, checkpoints: Checkpoints, done: int, folder: Path) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`.
 
     Returns the files and the facts of the manifest, of which `held_out` is in the metric's own sign.

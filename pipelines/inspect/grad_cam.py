@@ -33,7 +33,7 @@ def run(job: Job) -> None:
         raise UserError(f"{one.title}: folds {', '.join(missing)} are not trained; {remedy}")
     depends = {"blend": blend.digest, "run": one.digest, "file": SHEET}
     rows = honest_rows(folder, prepared)
-    manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, one, rows, blend))
+    manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda _: create(job, one, rows, blend))
     job.echo(
         f"grad-cam: {manifest.result['wrong']} wrong and {manifest.result['right']} right rows by {manifest.result['run']}: "
         f"{display_path(job.path(SHEET))}; `make report` shows them"

@@ -1,5 +1,7 @@
 """Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
 
+from pathlib import Path
+
 import numpy as np
 
 from competition.config.errors import UserError, counted
@@ -38,10 +40,10 @@ def run(job: Job) -> None:
     ids, scores = ids[is_prepared], scores[is_prepared]
     labels = labels_by_id.loc[ids].to_numpy()
 
-    def find() -> Computed:
+    def find(target: Path) -> Computed:
         issues = label_issues.find_label_issues(ids, labels, scores)
         issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
-        file, sheet = job.path(ISSUES_FILE), job.path(ISSUES_SHEET)
+        file, sheet = target / ISSUES_FILE, target / ISSUES_SHEET
         with atomic_write(file) as temporary:
             for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
         sheet.unlink(missing_ok=True)  # of an earlier blend

@@ -1,7 +1,6 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from competition.config.errors import counted
@@ -28,8 +27,8 @@ def run(job: Job) -> None:
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     spreads, notes = seed_spreads(job.workspace)
     depends = blend_dependencies(job.workspace, sources, spreads)
-    compute = partial(compute_tables, job, sources, spreads)
-    stored = job.cached("list-blends", job.path("list_blends.json"), depends, compute).result
+    path = job.path("list_blends.json")
+    stored = job.cached("list-blends", path, depends, lambda _: compute_tables(job, sources, spreads)).result
     notes = [*notes, *left_out_notes(job.workspace, sources), *stored["notes"]]
     job.echo(*(f"list-blends: {note}" for note in notes), "")
     for columns, cells in stored["tables"]:

@@ -67,12 +67,12 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
         paths = [fold_manifest_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])
     folder = job.path("noise", name, run.folder.name)
-    make = partial(train_seed, job, member, folder, f"noise {name} seed {seed}")
+    make = partial(train_seed, job, member, f"noise {name} seed {seed}")
     job.cached(f"noise {name} seed {seed}", folder / "manifest.json", run.depends, make)
     return ViewPredictions.load(folder / "oof.npz")
 
 
-def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
+def train_seed(job: Job, member: Member, title: str, folder: Path) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
     trainer = open_trainer(job, member, title, start_device(job))
     fold_predictions = []

@@ -96,7 +96,7 @@ def run(job: Job) -> None:
     # A name comes before the digest: no blend replaces another.
     folder = "-".join(filter(None, [params.blend.name, digest_of(depends)[:DIGITS]]))
     path = job.path("blend", folder, "manifest.json")
-    make = partial(create_blend, job, path.parent, sources, spreads)
+    make = partial(create_blend, job, sources, spreads)
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
@@ -192,8 +192,8 @@ def detail_lines(scores: Scores, chain: Chain, metric: Metric) -> list[str]:
     return lines
 
 
-def create_blend(job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float]) -> Computed:
-    """Fit the blend, write its files and the submission.  Returns the files and the manifest's result.
+def create_blend(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], folder: Path) -> Computed:
+    """Fit the blend, write its files to `folder`, and the submission.  Returns the files and the manifest's result.
 
     sources, spreads: of `ensemble_inputs`.
     """

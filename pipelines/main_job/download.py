@@ -27,7 +27,7 @@ def run(job: Job) -> None:
     settings = settings_of(job.params)
     depends = {"competition": settings.of_raw_files(), "source": source_digest(job, settings.source)}
     depends |= job.params.plugins.dependencies(ADAPTERS=(settings.adapter,))
-    job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
+    job.cached("download", job.path("raw.json"), depends, lambda _: download_all(job, settings))
 
 
 def require_named_files(job: Job) -> None:

@@ -51,7 +51,7 @@ def run(job: Job) -> None:
             files = f"{len(damaged):,} of {len(raw.files):,} raw files are missing or damaged, {first_few(damaged, 3)}"
             raise UserError(f"{files}; `make download` fetches them again")
         competition = described(job, settings)  # before the data that are there are removed
-    job.cached("prepare", manifest, depends, lambda: prepare(job, settings, competition or described(job, settings)))
+    job.cached("prepare", manifest, depends, lambda _: prepare(job, settings, competition or described(job, settings)))
 
 
 def described(job: Job, settings: Settings) -> Competition:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,8 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
     run_worker(study, settings, runner.evaluate, on_trial)
 
 
-def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
-    """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
+def lead_study(job: Job, name: str, depends: dict[str, Any], folder: Path) -> Computed:
+    """Run the missing trials of one member's study, here, in other processes or on a cluster, and write best.json to `folder`."""
     workers = job.options.workers
     settings = study_settings(job.workspace, name, workers)
     if job.options.cluster:
@@ -149,7 +150,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
     trials = finished_trials(study.get_trials(deepcopy=False), settings)
     result = result_of(job, name, settings, study, runner)
-    best = tuning_result_path(job.work, name, depends)
+    best = folder / "best.json"
     write_json(best, result)
     lines = result_lines(result, settings, trials, job.prepared.metric)
     job.echo(*(f"tune {name}: {line}" for line in lines))

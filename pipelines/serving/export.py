@@ -73,7 +73,7 @@ def selected_formats(text: str) -> tuple[str, ...]:
     return tuple(name for name in FILES if name in names)
 
 
-def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
+def write_export(job: Job, selection: Selection, formats: Sequence[str], folder: Path) -> Computed:
     """Write the export and compare its formats on images. Returns its files and the manifest's result."""
     prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
@@ -81,8 +81,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     from competition.serving.graph import ExportedChain
     from competition.serving.writing import write_formats
 
-    folder, fit = export_path(job.work, job.options.member).parent, job.params.prepare.fit
-    classes = prepared.competition.classes
+    fit, classes = job.params.prepare.fit, prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
     exported = ExportedChain(selection, len(classes), job.params.plugins)

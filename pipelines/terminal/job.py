@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from competition.config.faults import fault_point
@@ -17,7 +18,6 @@ from competition.files.manifest import (
     Manifest,
     Stored,
     changed_keys,
-    discarded_writes,
     read_manifest,
     write_manifest,
 )
@@ -80,19 +80,20 @@ class Job:
         return self.work.joinpath(*parts)
 
     def cached(
-        self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]
+        self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[Path], Computed]
     ) -> Manifest:
         """Return the manifest of a result; unless it is current, compute the result under its lock and write the manifest.
 
-        depends: whatever the result depends on, by name.  compute: makes the files.
+        depends: whatever the result depends on, by name.  compute: makes the files in a folder: that of the manifest,
+        or a temporary one where another host writes them.
         """
         stored, previous, is_forced = Stored(manifest, dict(depends)), read_manifest(manifest), self.options.force
         if self.hosts.decided(previous is not None and not is_forced and stored.is_current):
             self.echo(f"{name}: current")
             return previous or hosts.written(manifest)
         if not self.hosts.writes():
-            with discarded_writes():
-                compute()
+            with TemporaryDirectory() as folder:
+                compute(Path(folder))
             return hosts.written(manifest)
         if previous:
             changes = changed_keys(previous.depends, stored.depends)
@@ -110,7 +111,7 @@ class Job:
                     if leftover.is_file() and TEMPORARY.fullmatch(leftover.name):
                         leftover.unlink(missing_ok=True)
             manifest.unlink(missing_ok=True)
-            files, facts = compute()
+            files, facts = compute(manifest.parent)
             fault_point("result.before_manifest", manifest)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
             # A copied result keeps the time and memory of its computation.
