@@ -99,8 +99,7 @@ def trainer_of(engine: Engine, train: Train) -> NetworkTrainer:
     images = Images(np.arange(N).astype(str), pixels, labels, (np.arange(N) < 64).astype(int), np.ones(N, bool))
     mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
     device = Device("cpu", 1, mesh, "", BACKEND, threads=2)
-    rows = Rows(replace(EXPORTED, train=train), images, CLASSES)
-    return EngineTrainer(rows, METRICS["accuracy"], engine, device)
+    return EngineTrainer(Rows(replace(EXPORTED, train=train), images, CLASSES), METRICS["accuracy"], engine, device)
 
 
 def trained(engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0) -> list[Epoch]:

@@ -87,8 +87,7 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_an_exception_in_the_users_view_is_shown_as_such_and_not_stored(backend: str, tmp_path: Path) -> None:
-    code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing}\n"
-    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "mine.py").write_text("def failing(images):\n    return images.nothing\nVIEWS = {'failing': failing}\n")
     known = replace(preflight_request("v3-8", backend, 64, mode="ops"), plugins=load_plugins(tmp_path / "mine.py"))
     request = replace(known, shapes=replace(known.shapes, views=("identity", "failing")))
     result = run_preflight(request, ["predict"], tmp_path / "cache", print, LIMIT)["predict"]

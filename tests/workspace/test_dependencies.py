@@ -200,8 +200,7 @@ def test_data_need_another_preparation_if_a_parameter_changed_and_not_if_it_did_
     for prepare in (recorded, recorded | {"folds": 77, "gone": 1}):
         write_manifest(tmp_path / "data" / "manifest.json", {"prepare": prepare}, [], {}, {})
         workspace = Workspace(tmp_path, params())
-        if prepare is recorded:
-            assert workspace.prepared.index is PREPARED.index
+        assert prepare is not recorded or workspace.prepared.index is PREPARED.index
     with pytest.raises(UserError, match=r"prepare\.folds: 77 -> \d+; prepare\.gone: 1 -> absent\); `make download`"):
         _ = workspace.prepared
 
