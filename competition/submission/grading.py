@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, first_few
+from competition.ensemble.metrics import Metric
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.ensemble.trivial import trivial_score
 from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.tables import class_labels, read_csv
-from competition.prepare.prepared import Prepared
 from competition.submission import ledger
 from competition.submission.submission_csv import read_predictions, require_ids
 
@@ -36,7 +36,14 @@ class Grade:
     solution_accesses: int  # how often the solution was opened, including this time
 
 
-def grade(submission: Path, solution: Path, prepared: Prepared, ledger_path: Path) -> Grade:
+def grade(
+    submission: Path,
+    solution: Path,
+    competition: Competition,
+    metric: Metric,
+    train_labels: np.ndarray,
+    ledger_path: Path,
+) -> Grade:
     """Public and private score, as Kaggle would show them, beside those of the trivial baseline of the training rows.
 
     solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
@@ -46,7 +53,6 @@ def grade(submission: Path, solution: Path, prepared: Prepared, ledger_path: Pat
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
     """
-    competition = prepared.competition
     predictions = read_predictions(submission, competition)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(ledger_path, ledger.SolutionAccess(competition.name, submission.name, now))
@@ -54,9 +60,7 @@ def grade(submission: Path, solution: Path, prepared: Prepared, ledger_path: Pat
     ids, usage, labels = _solution(solution, competition)
     require_ids(solution, ids, predictions.index, submission)
     output = _output(predictions.loc[ids], competition)
-    metric, classes = prepared.metric, len(competition.classes)
-    train_labels = competition.targets.of(prepared.part("train")["label"].to_numpy())
-    answer, values = "", dict[str, Any]()
+    answer, values, classes = "", dict[str, Any](), len(competition.classes)
     for part in ("public", "private"):
         rows, score = np.flatnonzero(usage == part), np.nan
         with suppress(UndefinedScore):

@@ -35,7 +35,9 @@ def run(job: Job) -> None:
             f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
-    grade = grading.grade(job.submissions / entry.file, solution, prepared, ledger_file)
+    competition, labels = prepared.competition, prepared.part("train")["label"].to_numpy()
+    train_labels, file = competition.targets.of(labels), job.submissions / entry.file
+    grade = grading.grade(file, solution, competition, prepared.metric, train_labels, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
     write_json(grades_file, {**grades, entry.file: {**grades.get(entry.file, {}), metric: asdict(grade)}})

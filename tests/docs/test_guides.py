@@ -116,7 +116,7 @@ def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tm
 
     params = validate_params(load_params(tmp_path / "old.yaml"))
     assert (params.train.batch, params.train.steps_per_call, params.device.tpu.zone) == (1024, 100, "us-central1-b")
-    assert build(params.members["tiny"], 104).output_shape == (None, 104)
+    assert build(params.members["tiny"], 104, plugins=params.plugins).output_shape == (None, 104)
 
 
 def test_the_three_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:

@@ -7,6 +7,7 @@ from builders import competition
 from sklearn.metrics import f1_score, mean_absolute_error
 
 from competition.config.errors import UserError
+from competition.ensemble.metrics import METRICS
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade
@@ -19,8 +20,9 @@ TRAIN_LABELS = np.array([0, 1])
 
 @pytest.fixture
 def solution_folder(tmp_path):
-    rows = "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
-    (tmp_path / "solution.csv").write_text(f"id,label,usage\n{rows}")
+    (tmp_path / "solution.csv").write_text(
+        "id,label,usage\n" + "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
+    )
     return tmp_path
 
 
@@ -30,8 +32,8 @@ def submission(path, labels):
 
 
 def graded_in(folder, submission, competition, train_labels=TRAIN_LABELS):
-    """The grade of a submission by the solution in `folder`, where the ledger is as well."""
-    return grade(submission, folder / "solution.csv", competition, train_labels, folder / "ledger.jsonl")
+    ledger_path, metric = folder / "ledger.jsonl", METRICS[competition.metric]
+    return grade(submission, folder / "solution.csv", competition, metric, train_labels, ledger_path)
 
 
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
