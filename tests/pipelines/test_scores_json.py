@@ -105,9 +105,8 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targ
 def test_the_honest_score_of_a_single_member_has_a_row_of_its_own_where_its_views_change_it() -> None:
     noise = np.random.default_rng(0).normal(0, 1.5, (60, 2, 3))
     probs = np.exp(2 * np.eye(3)[LABELS][:, None] + noise)
-    views = ViewPredictions(
-        IDS, ("identity", "flip_lr"), (probs / probs.sum(2, keepdims=True)).astype(np.float32), "single"
-    )
+    probs = (probs / probs.sum(2, keepdims=True)).astype(np.float32)
+    views = ViewPredictions(IDS, ("identity", "flip_lr"), probs, "single")
     scores, chain = scores_of_blend("macro_f1", LABELS, views)
     member, with_views, trivial = summary_rows(scores, chain, METRICS["macro_f1"])
     assert with_views[0] == "with its views" and with_views[1].startswith(f"{scores['honest']:.4f} ±")

@@ -20,9 +20,8 @@ TRAIN_LABELS = np.array([0, 1])
 
 @pytest.fixture
 def solution_folder(tmp_path):
-    (tmp_path / "solution.csv").write_text(
-        "id,label,usage\n" + "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
-    )
+    rows = "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
+    (tmp_path / "solution.csv").write_text(f"id,label,usage\n{rows}")
     return tmp_path
 
 
