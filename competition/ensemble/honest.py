@@ -44,7 +44,6 @@ class HonestResult:
     cross_fitted: CrossFitted  # of all N rows
     scored: np.ndarray  # (N,) bool: the rows that all these scores are computed on
     is_optimistic: bool  # True if every row chose hyperparameters, so that none could be excluded
-    blocks: int  # number of blocks that the folds were merged into
 
 
 def fit_and_score_chain(
@@ -95,5 +94,4 @@ def fit_and_score_chain(
         cross_fitted=cross_fitted,
         scored=nested.scored,
         is_optimistic=nested.is_optimistic,
-        blocks=len(nested.block_numbers),
     )

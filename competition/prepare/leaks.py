@@ -52,12 +52,8 @@ def leak_sentence(index: pd.DataFrame, leaks: pd.DataFrame, kind: TargetKind) ->
 def without_leaking_external(index: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return (remaining, removed) rows: external rows in a group with a row of the competition, of any part, are removed.
 
-    removed: id, label, meets (the part of that row; train before val before test).
+    removed: id, label.
     """
     external = index["part"] == "external"
-    own = index.loc[~external, ["group", "part"]].copy()
-    own["rank"] = own["part"].map({"train": 0, "val": 1, "test": 2})
-    meets = own.sort_values("rank", kind="stable").drop_duplicates("group").set_index("group")["part"]
-    leaking = external & index["group"].isin(meets.index)
-    removed = index.loc[leaking, ["id", "label"]].assign(meets=index.loc[leaking, "group"].map(meets))
-    return index[~leaking].reset_index(drop=True), removed.reset_index(drop=True)
+    leaking = external & index["group"].isin(index.loc[~external, "group"])
+    return index[~leaking].reset_index(drop=True), index.loc[leaking, ["id", "label"]].reset_index(drop=True)

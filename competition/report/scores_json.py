@@ -55,7 +55,6 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "rows": len(inputs.ids),  # with those that chose hyperparameters
         "tuned_folds": inputs.tuned_folds,
         "optimistic": honest.is_optimistic,
-        "blocks": honest.blocks,
         "equal": displayed(honest.equal),
         "leaderboard_band": interval(expected, test_rows) if test_rows else None,
         "expected": expected,

@@ -36,7 +36,6 @@ class Run:
 
     name: str  # of the member
     member: Member  # with tuned values and the seed of this run
-    folds: int  # 0 = unknown, of a stored run without run.json
     depends: Mapping[str, Any]  # what its fold models depend on, except the fold
     digest: str  # of `depends`
     folder: Path  # work/<competition>/members/<member>/<first digits of the digest>
@@ -72,7 +71,7 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     digest = digest_of(depends)
     folder = workspace.folder / "members" / name / digest[:DIGITS]
     title = f"{name} seed {train.seed}" if several else name
-    return Run(name, member, workspace.params.prepare.folds, depends, digest, folder, teachers, title)
+    return Run(name, member, depends, digest, folder, teachers, title)
 
 
 def runs_of(workspace: Workspace, name: str) -> list[Run]:
@@ -103,8 +102,8 @@ def blended_external(params: Params) -> list[str]:
 def write_run_file(run: Run) -> None:
     """Describe the run in its folder, once."""
     if not (run.folder / RUN_FILE).is_file():
-        content = {"member": run.name, "digest": run.digest, "folds": run.folds}
-        content |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "depends": run.depends}
+        content = {"member": run.name, "digest": run.digest, "depends": run.depends}
+        content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(run.folder / RUN_FILE, content)
 
 
@@ -158,8 +157,8 @@ def _stored(folder: Path) -> Run | None:
     for teacher, digests in depends.get("teachers", {}).items():
         runs = [_stored(members / teacher / each[:DIGITS]) for each in digests]
         teachers[teacher] = tuple(run for run in runs if run is not None)
-    folds, created = (int(content.get("folds", 0)), str(content.get("created", ""))) if is_described else (0, "")
-    return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
+    created = str(content.get("created", "")) if is_described else ""
+    return Run(name, member, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
 
 
 @cache

@@ -157,7 +157,7 @@ def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported_and
 
 def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):
     member = params().members["cnn"]
-    run = Run("cnn", member, 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
+    run = Run("cnn", member, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
 
     def digest(changes=""):
         local_params = params(f"prepare.folds=2 {changes}")

@@ -129,7 +129,7 @@ def test_a_push_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -
 def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(tmp_path) -> None:
     parameters = params("prepare.folds=2")
     folder = tmp_path / "members" / "cnn" / "0123456789ab"
-    run = runs.Run("cnn", parameters.members["cnn"], 2, {}, "", folder, {}, "cnn")
+    run = runs.Run("cnn", parameters.members["cnn"], {}, "", folder, {}, "cnn")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
         file = fold_manifest_path(run, fold).parent / name
         file.parent.mkdir(parents=True)

@@ -58,7 +58,7 @@ def test_what_leaks_can_add_is_stated():
 
 def test_external_photos_that_occur_in_the_competition_are_removed_and_listed():
     remaining, removed = leaks.without_leaking_external(table(SMALL))
-    assert removed.to_numpy().tolist() == [["e1", 0, "test"], ["e2", 1, "train"]]
+    assert removed.to_numpy().tolist() == [["e1", 0], ["e2", 1]]
     # e3 and e4 match only each other.
     assert remaining["id"].tolist() == ["a", "b", "c", "d", "v", "t1", "t2", "t3", "t4", "e3", "e4"]
 
