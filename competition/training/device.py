@@ -75,7 +75,7 @@ def choose_backend(
     if installed(tensorflow):
         return "tensorflow", f"{cause} and {tensorflow} is installed"
     if installed("jax") and any(map(installed, jax_plugins)):
-        return "jax", f"{cause} and only JAX can use it: {tensorflow} is not installed"
+        return "jax", f"{cause} and only JAX can use it: the package {tensorflow} is not installed"
     return "tensorflow", f"{cause}, but nothing that can use it is installed: {remedy}"
 
 

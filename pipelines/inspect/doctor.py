@@ -20,6 +20,7 @@ from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.training.backend import is_installed, versions
+from competition.training.device import TPU_FILES, TPU_SIGNS
 from competition.training.memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import fold_model
 from competition.workspace.runs import runs_of
@@ -92,7 +93,8 @@ def devices(job: Job) -> Iterator[Finding]:
 def device_findings(processes: "Mapping[str, subprocess.Popen[str]]") -> Iterator[Finding]:
     """What the processes say.  processes: package -> the process that lists its devices."""
     machine = locations.machine(os.environ, os.path.exists)
-    yield Finding(f"kind of machine: {machine}")
+    has_tpu = "tpu" in machine or any(map(os.path.exists, TPU_FILES)) or any(sign in os.environ for sign in TPU_SIGNS)
+    yield Finding(f"kind of machine: {machine}{', with a TPU' * (has_tpu and 'tpu' not in machine)}")
     device_kinds = {}
     for package, process in processes.items():
         output, error_text = process.communicate()
@@ -105,12 +107,12 @@ def device_findings(processes: "Mapping[str, subprocess.Popen[str]]") -> Iterato
         device_kinds[package] = json.loads(output.splitlines()[-1])
         kinds = sorted(set(device_kinds[package]))
         yield Finding(f"{package} sees " + ", ".join(f"{device_kinds[package].count(kind)} x {kind}" for kind in kinds))
-    if "tpu" in machine and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
+    if has_tpu and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
         yield Finding(
             "this machine has a TPU, but neither TensorFlow nor JAX sees it; Kaggle's and Colab's images contain TensorFlow for CPUs",
             "pip install 'jax[tpu]' (device.backend: auto then takes JAX), or tensorflow-tpu==2.19.1 alone",
         )
-    elif "tpu" in machine and "TPU" not in device_kinds.get("tensorflow", []):
+    elif has_tpu and "TPU" not in device_kinds.get("tensorflow", []):
         yield Finding("TensorFlow is the build for CPUs: it reads the data, JAX trains on the TPU")
 
 

@@ -10,8 +10,7 @@ TRAIN, TEST = np.array([f"a{n}" for n in range(40)]), np.array([f"t{n}" for n in
 
 
 def probs(rows, sure, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(3) / sure, rows).astype(np.float32)
+    return np.random.default_rng(seed).dirichlet(np.ones(3) / sure, rows).astype(np.float32)
 
 
 def csv(path, ids, table):

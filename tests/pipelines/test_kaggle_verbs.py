@@ -204,6 +204,13 @@ def test_what_a_killed_download_left_is_removed(kaggle, workspace, home):
     assert "download: 2 files and sample_submission.csv, " in output
 
 
+def test_the_doctor_says_that_nothing_sees_the_tpu_of_this_machine(monkeypatch) -> None:
+    monkeypatch.setenv("ISTPUVM", "1")
+    process = SimpleNamespace(communicate=lambda: ('["CPU"]', ""), returncode=0)
+    kind, *_, found = doctor.device_findings({"tensorflow": process, "jax": process})
+    assert kind.what.endswith(", with a TPU") and "neither TensorFlow nor JAX sees it" in found.what
+
+
 def test_the_doctor_checks_competition_and_credential(kaggle, workspace, monkeypatch, home) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (doctor.kaggle,))
     contest, token = kaggle.contests["flowers"], {"KAGGLE_API_TOKEN": "KGAT_expired"}

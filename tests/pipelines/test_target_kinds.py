@@ -107,8 +107,7 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    output = labelled.here("grade", "report", "submissions")
-    assert float(output.split("private ")[1].split()[0]) > 0.85
+    assert float(labelled.here("grade", "report", "submissions").split("private ")[1].split()[0]) > 0.85
 
 
 def test_folds_and_python_show_the_label_sets(labelled: Workspace) -> None:

@@ -97,8 +97,7 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
     assert load.scored == 3 * 20 and load.predicted == 2 * (100 + 5 * 50)
     # A trial is trained once, on one fold where a fold model has four; so are the best and the own values, with two seeds.
     assert load.runs == 5 + 4 * 1 / 4 + 2 * 2 / 4
-    pruned = load_with("tune.pruner=asha tune.trials=23")
-    assert pruned.runs == 5 + 23 / 4 - (23 - 3) / 4 * 0.5 + 1
+    assert load_with("tune.pruner=asha tune.trials=23").runs == 5 + 23 / 4 - (23 - 3) / 4 * 0.5 + 1
 
 
 @pytest.mark.parametrize(("hours", "sessions"), [(8.75, 1), (8.8, 2), (20, 3)])

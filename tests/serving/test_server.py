@@ -83,8 +83,7 @@ def test_curl_sends_an_image_file_as_it_is(small_server: Server, tmp_path: Path)
     (tmp_path / "a.jpg").write_bytes(image := encoded("JPEG", exif=exif))
     expected = small_server.post(PREDICT, instances([image]))[1]["predictions"]
     command = ["curl", "--silent", "--data-binary", "@a.jpg", f"http://127.0.0.1:{small_server.port}{PREDICT}"]
-    printed = subprocess.check_output(command, cwd=tmp_path, text=True)
-    answer = json.loads(printed)["predictions"]
+    answer = json.loads(subprocess.check_output(command, cwd=tmp_path, text=True))["predictions"]
     assert len(answer) == 1 and answer[0]["class_id"] == expected[0]["class_id"]
     np.testing.assert_allclose(probabilities(answer), probabilities(expected), atol=1e-5)
 

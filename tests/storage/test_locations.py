@@ -14,19 +14,17 @@ from competition.storage import files
 from competition.storage import locations as storage
 
 NODE = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "node-1"}
-
-
-def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers"):
-    exists = set(paths).__contains__
-    return storage.choose_location(environment, exists, lambda _: kaggle_path, "work/flowers/raw", bucket, "flowers")
-
-
 MACHINES = {
     "local": {},
     "kaggle": {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "ISTPUVM": "1", "TPU_NAME": "local"},
     "kaggle tpu node": NODE,
     "tpu node": {"TPU_NAME": "grpc://10.0.0.2:8470"},
 }
+
+
+def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers"):
+    exists, local = set(paths).__contains__, "work/flowers/raw"
+    return storage.choose_location(environment, exists, lambda _: kaggle_path, local, bucket, "flowers")
 
 
 @pytest.mark.parametrize("name", MACHINES)

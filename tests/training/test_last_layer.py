@@ -51,8 +51,7 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
     trainer = trainer_of(epochs=4, learning_rate=50.0, patience=2, patience_share=0.3, **PROBED)
     trained = trainer.train_to_end(0, trainer.member.train)
     assert trained.selected.epoch == 0 and len(trained.history) == 2
-    inner = [epoch.inner for epoch in trained.history]
-    assert trained.selected.inner > max(inner)
+    assert trained.selected.inner > max(epoch.inner for epoch in trained.history)
     probed = trainer._initial_weights(trainer.fold_rows.plan(0, trainer.member.train))
     for name, value in trainer.weights().items():
         np.testing.assert_array_equal(value, probed[name])
