@@ -112,7 +112,7 @@ def job_of(folder: Path, sets: str = "") -> Any:
 
 
 def scores_of(folder: Path) -> dict[str, Any]:
-    from competition.workspace.dependencies import stored_blends
+    from competition.workspace.current_blend import stored_blends
     from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)

@@ -23,7 +23,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.settings import validate_params
 from competition.input_pipeline.named_augmentations import augmentation_named
-from competition.workspace.dependencies import stored_blends
+from competition.workspace.current_blend import stored_blends
 from competition.workspace.workspace import Workspace as Results
 from pipelines.terminal.job import Job
 from pipelines.terminal.options import Options

@@ -3,7 +3,7 @@
 Order: random crop and resizing, one affine map with the flips, colour, random erasing;
 augmentations by name (`named_augmentations.py`) come before, mixup and CutMix (`mixup.py`) after. Colour and erasing may run on the
 device instead, with the numbers drawn here (`mixup.device_numbers`). The options are numbers of `train` that a study may tune.
-Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
+Random numbers come from `random_streams.py` only. Every operation rounds to the nearest grey level.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from competition.config.plugins import NO_PLUGINS, Plugins
-from competition.input_pipeline import draws
+from competition.input_pipeline import random_streams
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
 cv2.setNumThreads(1)
@@ -45,7 +45,7 @@ class Augmentation:
 class ImageDraws:
     """The random numbers of B images. An option that is off has none."""
 
-    key: np.ndarray  # of the epoch, draws.epoch_key
+    key: np.ndarray  # of the epoch, random_streams.epoch_key
     rows: Sequence[tuple[int, int]]  # (row, occurrence) of each image
     flips: np.ndarray  # (B, 2) bool: left-right, upside-down
     boxes: np.ndarray | None  # (B, 4) int, of the crop in the image as read: first y, end y, first x, end x
@@ -57,12 +57,16 @@ class ImageDraws:
 def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int, options: Augmentation) -> ImageDraws:
     """Draw for B images.  rows: (row, occurrence) of each.  side, size: of an image in pixels, before and after resizing."""
     # Each option has its own columns, so that changing one leaves the draws of the others alone.
-    numbers = np.stack([draws.generator(key, *row, draws.IMAGE).random(14) for row in rows])  # uniform in [0, 1)
+    numbers = np.stack(
+        [random_streams.generator(key, *row, random_streams.IMAGE).random(14) for row in rows]
+    )  # uniform in [0, 1)
     signed = 2 * numbers - 1  # uniform in [-1, 1)
     flips = (signed[:, :2] > 0) & [options.flip != "none", options.flip == "both"]
     boxes = maps = colours = erased = None
     if options.crop < 1:
-        tries = np.stack([draws.generator(key, *row, draws.CROP).random(4 * CROP_TRIES) for row in rows])
+        tries = np.stack(
+            [random_streams.generator(key, *row, random_streams.CROP).random(4 * CROP_TRIES) for row in rows]
+        )
         boxes = crop_boxes(tries, side, options.crop)
     if options.shift or options.zoom or options.rotate:
         # Maps of output to input pixels that zoom, rotate, flip and shift; without a shift the centre is fixed.

@@ -22,9 +22,9 @@ import tensorflow as tf
 from competition.input_pipeline.augment import Augmentation, augment, draw
 from competition.input_pipeline.batch_threads import BatchLoader, Buffers, Loading, cores, thread_pool
 from competition.input_pipeline.decoded_rows import Pixels, check_rows, image_reader
-from competition.input_pipeline.draws import epoch_key, generator
 from competition.input_pipeline.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images
 from competition.input_pipeline.named_augmentations import on_host, pipeline_of
+from competition.input_pipeline.random_streams import epoch_key, generator
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.

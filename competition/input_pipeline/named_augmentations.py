@@ -23,7 +23,7 @@ import numpy as np
 
 from competition.config.errors import UserError, did_you_mean, needed_for
 from competition.config.plugins import Plugins
-from competition.input_pipeline import draws
+from competition.input_pipeline import random_streams
 
 Function = Callable[..., Any]
 GeneratorOf = Callable[[int], np.random.Generator]  # stream -> the generator of this image
@@ -98,7 +98,9 @@ def on_host(augment: Mapping[str, float], plugins: Plugins) -> HostAugmentation:
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
         for number, (function, strength) in enumerate(functions):
-            image = np.ascontiguousarray(function(image, strength, generator(draws.PLUGINS + number)))  # for OpenCV
+            image = np.ascontiguousarray(
+                function(image, strength, generator(random_streams.PLUGINS + number))
+            )  # for OpenCV
         return image
 
     return augment_image
@@ -127,7 +129,7 @@ def pipeline_of(file: str) -> HostAugmentation:
     def augment_image(image: np.ndarray, generator_of: GeneratorOf) -> np.ndarray:
         if not hasattr(pipelines, "of_this_thread"):
             pipelines.of_this_thread = deepcopy(pipeline)
-        pipelines.of_this_thread.set_random_seed(int(generator_of(draws.PIPELINE).integers(2**32)))
+        pipelines.of_this_thread.set_random_seed(int(generator_of(random_streams.PIPELINE).integers(2**32)))
         augmented = pipelines.of_this_thread(image=image)["image"]
         if found := mismatch(augmented, image):
             raise UserError(

@@ -75,7 +75,7 @@ def ask(
     on_event: OnEvent = lambda event: None,
     once: bool = False,
 ) -> Any:
-    """Run one action of child.py and return its value; retry after a failure that may be temporary.
+    """Run one action of child_actions.py and return its value; retry after a failure that may be temporary.
 
     An attempt that got further than any before (a larger "done") is counted as the first one, so a long download never ends for
     want of attempts while it moves on. Raises KaggleError for a failure that is not repeated.
@@ -120,7 +120,9 @@ def _last_event(
     with tempfile.TemporaryDirectory(prefix="kaggle-", ignore_cleanup_errors=True) as temporary:
         environment |= {"KAGGLE_CONFIG_DIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT)}
         try:
-            with closing(run_child("competition.kaggle.child", request, environment, client.policy.stall)) as events:
+            with closing(
+                run_child("competition.kaggle.child_actions", request, environment, client.policy.stall)
+            ) as events:
                 for event in events:
                     if event["event"] in ("result", "error"):
                         return event, done

@@ -69,7 +69,7 @@ class KaggleError(UserError):
 def error_from_event(event: Event, action: str, slug: str, credential: Credential, tries: int) -> KaggleError:
     """Error described by the "error" event of the child process, with a message for the user.
 
-    action: of child.py, or the method of a call.  slug: of the competition, kernel or dataset.  tries: number of attempts.
+    action: of child_actions.py, or the method of a call.  slug: of the competition, kernel or dataset.  tries: number of attempts.
     """
     status = int(event.get("status", 0))
     wait = min(answers.decimal(event.get("retry_after")) or 0.0, YEAR)  # a Retry-After that is a date is not read

@@ -14,7 +14,8 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.ensemble.trivial import trivial_score
 from competition.prepare.adapter_types import Competition
-from competition.prepare.adapters.tables import class_labels, read_csv
+from competition.prepare.adapters.label_cells import class_labels
+from competition.prepare.adapters.tables import read_csv
 from competition.submission import ledger
 from competition.submission.submission_csv import read_predictions, require_ids
 

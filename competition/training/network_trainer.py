@@ -28,6 +28,7 @@ from competition.training.device_augmentation import augmented, augments_on_devi
 from competition.training.engine import Engine, State
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.heads import linear_probe
+from competition.training.optimizer import warmup_cosine
 from competition.training.trainer import Diverged, Epoch, EpochSet, Events, Scores, StepsDone, Stopped, Trained, Trainer
 
 CALL_SECONDS = 5.0  # a call of the training step takes about so long at most: a request to stop waits for its end
@@ -257,18 +258,6 @@ class _Training:
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
         self.best_weights = {name.removeprefix("best/"): checkpoint.arrays[name] for name in names}
         self.best_epoch, self.start_inner = int(facts["best_at"]), facts.get("start")
-
-
-def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
-    """Linear warm-up over the fraction `warmup` of the steps, then cosine decay to 0 (Loshchilov & Hutter 2017, SGDR).
-
-    Returns (steps,) float32. The last rate is above 0, so every step has an effect.
-    """
-    warmup_steps = round(steps * warmup)
-    rising = peak * np.arange(1, warmup_steps + 1) / max(warmup_steps, 1)
-    decay_steps = steps - warmup_steps
-    falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
-    return np.concatenate([rising, falling]).astype(np.float32)
 
 
 def share_after_probe(train: Train, steps: int) -> float:

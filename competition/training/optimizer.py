@@ -1,4 +1,4 @@
-"""The arithmetic of one training step in keras.ops, shared by both engines.
+"""The arithmetic of one training step in keras.ops, shared by both engines, and the learning rates of all steps.
 
 Gradients, moments and averages are flat vectors of all trainable variables, one after the other: an update per variable
 takes TensorFlow seconds to trace and optimise, and JAX milliseconds per step to hand hundreds of arrays to the devices.
@@ -178,3 +178,15 @@ def adamw_step(
 def update_average(average: Tensor, x: Tensor, scalars: StepScalars) -> Tensor:
     """The exponential moving average of the weights, batch norm statistics included (Polyak & Juditsky 1992)."""
     return average + (x - average) * (1.0 - scalars.average_decay)
+
+
+def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
+    """Linear warm-up over the fraction `warmup` of the steps, then cosine decay to 0 (Loshchilov & Hutter 2017, SGDR).
+
+    Returns (steps,) float32. The last rate is above 0, so every step has an effect.
+    """
+    warmup_steps = round(steps * warmup)
+    rising = peak * np.arange(1, warmup_steps + 1) / max(warmup_steps, 1)
+    decay_steps = steps - warmup_steps
+    falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
+    return np.concatenate([rising, falling]).astype(np.float32)

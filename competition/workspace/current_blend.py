@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.files.manifest import Manifest, changed_keys, display_path
-from competition.workspace.dependencies import blend_blocks, budget_file_of, external_digests, stored_blends
+from competition.files.manifest import Manifest, changed_keys, display_path, read_manifest, write_text
+from competition.workspace.dependencies import blend_blocks, budget_file_of, external_digests
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import blended_external, blended_runs
 from competition.workspace.workspace import Workspace
+
+NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,21 @@ def differences(
             )
             sentences.append(stale)
     return Differences(tuple(sentences), of_members)
+
+
+def stored_blends(work: Path) -> list[tuple[Path, Manifest]]:
+    """Folder and manifest of every blend, the one that `make blend` made or confirmed last at the beginning."""
+    file = work / "blend" / NEWEST
+    names = file.read_text(encoding="utf-8").split() if file.is_file() else []
+    folders = [work / "blend" / name for name in reversed(names)]
+    manifests = [(folder, read_manifest(folder / "manifest.json")) for folder in folders]
+    return [(folder, manifest) for folder, manifest in manifests if manifest is not None]
+
+
+def set_newest_blend(folder: Path) -> None:
+    """Put this folder at the beginning of `stored_blends`. The file has one line per blend, the newest last."""
+    path = folder.with_name(NEWEST)
+    names = path.read_text(encoding="utf-8").split() if path.is_file() else []
+    if names[-1:] != [folder.name]:
+        ordered = [*(name for name in names if name != folder.name), folder.name]
+        write_text(path, "".join(f"{name}\n" for name in ordered))

@@ -13,12 +13,10 @@ from competition.config.digests import digest_of
 from competition.config.params import REMOVED, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.yaml_text import read_yaml
-from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text
+from competition.files.manifest import Manifest, Stored, path_digest, read_manifest
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS
-
-NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
 
 
 @dataclass(frozen=True)
@@ -125,24 +123,6 @@ def external_digests(external: ExternalFiles) -> dict[str, str]:
     files = {"oof": [external.oof], "test": external.test}
     digests = {part: ",".join(path_digest(Path(file)) for file in paths) for part, paths in files.items()}
     return {**digests, "folds": external.folds}
-
-
-def stored_blends(work: Path) -> list[tuple[Path, Manifest]]:
-    """Folder and manifest of every blend, the one that `make blend` made or confirmed last at the beginning."""
-    file = work / "blend" / NEWEST
-    names = file.read_text(encoding="utf-8").split() if file.is_file() else []
-    folders = [work / "blend" / name for name in reversed(names)]
-    manifests = [(folder, read_manifest(folder / "manifest.json")) for folder in folders]
-    return [(folder, manifest) for folder, manifest in manifests if manifest is not None]
-
-
-def set_newest_blend(folder: Path) -> None:
-    """Put this folder at the beginning of `stored_blends`. The file has one line per blend, the newest last."""
-    path = folder.with_name(NEWEST)
-    names = path.read_text(encoding="utf-8").split() if path.is_file() else []
-    if names[-1:] != [folder.name]:
-        ordered = [*(name for name in names if name != folder.name), folder.name]
-        write_text(path, "".join(f"{name}\n" for name in ordered))
 
 
 def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:

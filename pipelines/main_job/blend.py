@@ -56,7 +56,8 @@ from competition.report.terminal import (
     with_error,
 )
 from competition.submission import ledger, submission_csv
-from competition.workspace.dependencies import blend_blocks, set_newest_blend
+from competition.workspace.current_blend import set_newest_blend
+from competition.workspace.dependencies import blend_blocks
 from competition.workspace.ensemble_inputs import (
     EnsembleInputs,
     blend_dependencies,

@@ -32,7 +32,8 @@ from competition.training.checkpoint import Checkpoints, save_arrays
 from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
 from competition.tuning.study import open_study
-from competition.workspace.dependencies import FoldModel, fold_manifest_path, set_newest_blend, stored_blends
+from competition.workspace.current_blend import set_newest_blend, stored_blends
+from competition.workspace.dependencies import FoldModel, fold_manifest_path
 from pipelines.execution import training
 from pipelines.terminal.failures import describe, exit_code
 from pipelines.terminal.hosts import Hosts

@@ -12,8 +12,8 @@ from test_batches import N
 
 from competition.config.errors import UserError
 from competition.config.params_file import stated_keys
-from competition.input_pipeline import draws
 from competition.input_pipeline.named_augmentations import pipeline_of
+from competition.input_pipeline.random_streams import epoch_key, generator
 from competition.prepare.prepared import Prepared
 from competition.workspace.studies import study_subject
 
@@ -35,7 +35,7 @@ def test_an_image_depends_on_its_row_and_epoch_and_not_on_the_thread_or_the_orde
     augment = pipeline_of(str(file))
 
     def image(row: int, epoch: int = 0) -> np.ndarray:
-        return augment(PIXELS[row].copy(), partial(draws.generator, draws.epoch_key(1, 0, epoch), row, 0))
+        return augment(PIXELS[row].copy(), partial(generator, epoch_key(1, 0, epoch), row, 0))
 
     expected = [image(row) for row in range(N)]
     with ThreadPoolExecutor(4) as pool:
@@ -51,7 +51,7 @@ def test_what_is_no_pipeline_or_changes_the_size_is_refused_in_one_sentence(file
     A.save(A.Compose([A.CenterCrop(8, 8)]), tmp_path / "crop.json", data_format="json")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(UserError, match=r"crop.json makes \(8, 8, 3\) uint8 of an image \(24, 24, 3\)"):
-        pipeline_of(str(tmp_path / "crop.json"))(PIXELS[0], partial(draws.generator, draws.epoch_key(1, 0, 0), 0, 0))
+        pipeline_of(str(tmp_path / "crop.json"))(PIXELS[0], partial(generator, epoch_key(1, 0, 0), 0, 0))
     with pytest.raises(UserError, match=r"list.yaml is not a pipeline that albumentations.save has written"):
         pipeline_of(str(tmp_path / "list.yaml"))
     with pytest.raises(UserError, match=r"none.yaml was not found"):

@@ -9,8 +9,8 @@ from builders import STILL, numbered, pixels_of
 from scipy.ndimage import affine_transform
 
 from competition.input_pipeline.augment import ASPECT, Augmentation, augment, change_colour, crop_boxes, draw
-from competition.input_pipeline.draws import epoch_key
 from competition.input_pipeline.mixup import Mix, draw_mix, mix_images
+from competition.input_pipeline.random_streams import epoch_key
 
 UNCHANGED = Augmentation(**STILL)
 IMAGES = pixels_of(np.arange(12) % 3)

@@ -14,9 +14,9 @@ from competition.config.plugins import NO_PLUGINS, Plugins
 from competition.input_pipeline.augment import Augmentation
 from competition.input_pipeline.batch_threads import Loading
 from competition.input_pipeline.batches import TrainingBatches, TrainingPlan
-from competition.input_pipeline.draws import epoch_key, generator
 from competition.input_pipeline.mixup import has_device_part
 from competition.input_pipeline.named_augmentations import AUGMENTATIONS, checked_augmentation, is_on_device, on_host
+from competition.input_pipeline.random_streams import epoch_key, generator
 from competition.training.device import Device
 from competition.training.device_augmentation import DeviceAugmentation, augmented, augments_on_device
 from competition.training.network_trainer import augmentation_of

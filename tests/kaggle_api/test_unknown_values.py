@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.kaggle import child, child_requests, download, leaderboard, submit
+from competition.kaggle import child_actions as child
+from competition.kaggle import child_requests, download, leaderboard, submit
 from competition.kernels import api as kernels
 
 ROW = {"ref": 7, "date": "2026-01-01T00:30:00.5+05:30", "status": "COMPLETE", "publicScore": "0.5", "teamName": "Ada"}

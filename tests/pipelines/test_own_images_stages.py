@@ -14,8 +14,7 @@ from stages import MAIN_JOB, Workspace, new_workspace
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.files.manifest import sha256
-from competition.workspace.current_blend import current_blend
-from competition.workspace.dependencies import stored_blends
+from competition.workspace.current_blend import current_blend, stored_blends
 
 CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
 PARAMS = f"""

@@ -11,7 +11,7 @@ from competition.training import optimizer
 from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
-from competition.training.network_trainer import warmup_cosine
+from competition.training.optimizer import warmup_cosine
 from competition.training.trainer import Stopped
 
 

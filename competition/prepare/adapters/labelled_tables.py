@@ -18,14 +18,16 @@ from competition.prepare.adapters.folder_layout import Layout
 from competition.prepare.adapters.image_files import ImageFiles, unlisted_test_ids
 from competition.prepare.adapters.label_cells import (
     Labels,
+    class_labels,
     detect_target,
+    one_hot_labels,
     read_columns,
     read_grades,
     read_lists,
     read_numbers,
     zeros_and_ones,
 )
-from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
+from competition.prepare.adapters.tables import in_natural_order, read_csv
 from competition.prepare.index import require_different_ids
 from competition.prepare.targets import Target, default_metric, resolve_metric
 

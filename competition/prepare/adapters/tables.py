@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.config.errors import UserError, counted, first_few
+from competition.config.errors import UserError
 
 # Spreadsheets of many countries write semicolons, because their decimal sign is a comma.
 SEPARATORS = (",", ";", "\t", "|")
@@ -45,37 +45,6 @@ def read_csv(path: Path) -> pd.DataFrame:
     if repeated := [name for name in header if header.count(name) > 1]:
         raise UserError(f"{path.name}: column {repeated[0]!r} appears {header.count(repeated[0])} times; rename one")
     return rows.set_axis(header, axis=1).reset_index(drop=True)
-
-
-def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, name: str) -> list[int]:
-    """Return the number of the column that holds the 1. Rows that are not one-hot raise UserError with their ids.
-
-    Soft labels and multi-label rows are other tasks, which taking the largest column would hide.
-    """
-    values = table[list(columns)].apply(pd.to_numeric, errors="coerce")
-    wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
-    if wrong.any():
-        raise UserError(
-            f"{name}: {counted(int(wrong.sum()), 'row')} not one-hot over {first_few(columns)}, "
-            f"{first_few(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
-        )
-    return [int(number) for number in values.to_numpy().argmax(axis=1)]
-
-
-def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> list[int]:
-    """Return the number of each value in `label_values`.
-
-    values: indexed by id.  Raises UserError for empty and unknown values.
-    """
-    numbers = {value: number for number, value in enumerate(label_values)}
-    unknown = values[~values.isin(numbers.keys())]
-    if len(unknown):
-        classes = counted(len(numbers), "class", "classes")
-        raise UserError(
-            f"{name}: {counted(len(unknown), 'row')} without a label of the {classes} in column {values.name!r}, "
-            f"{first_few(unknown.unique())} of {first_few(unknown.index)}; if there is a classes.csv, it must list all classes"
-        )
-    return [numbers[value] for value in values]
 
 
 def in_natural_order(values: Sequence[str]) -> list[str]:
