@@ -58,7 +58,7 @@ def fit_blend(
     metric: Metric,
     settings: BlendParams,
 ) -> Blend:
-    """Fit the weights of one method; equal weights read no member, and the best is found reading one after the other.
+    """Fit the weights of one method but "best"; equal weights read no member.
 
     probs_of: name -> (N, C), the same rows in the same order.  labels: as of `stack`.
     bagged: the mean of the greedy weights over half-samples of the rows. Caruana et al. (ICDM 2006) sample members; here
@@ -69,9 +69,6 @@ def fit_blend(
     mixing = STACKED[metric.target] if method == "stacking" else MEAN_OF[metric.target]
     if method == "equal":
         weights = np.full(len(names), 1.0 / len(names))
-    elif method == "best":
-        scores = [metric.evaluate(labels, mix([probs_of(name)], [1.0], mixing)) for name in names]
-        weights = np.eye(len(names))[int(np.argmax(scores))]
     else:
         parts = to_mixing_space(np.stack([probs_of(name) for name in names]), mixing)
         if method == "stacking":
@@ -83,6 +80,13 @@ def fit_blend(
             picks = [greedy_picks(parts[:, rows], labels[rows], metric, settings.rounds, mixing) for rows in halves]
             weights = np.mean([np.bincount(each, minlength=len(names)) / len(each) for each in picks], axis=0)
     return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)))
+
+
+def best_alone(names: Iterable[str], score: Callable[[str], float], target: TargetKind) -> Blend:
+    """The blend "best": the member of the highest score, of equal ones the first by name."""
+    names = sorted(names)
+    best = max(names, key=score)
+    return Blend("best", MEAN_OF[target], {name: float(name == best) for name in names})
 
 
 def half_samples(labels: np.ndarray, bags: int, seed: int) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.blend import Blend, fit_blend, sampled_rows
+from competition.ensemble.blend import Blend, best_alone, fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
@@ -173,11 +173,15 @@ class NestedCrossFit:
 
         candidates: dict[CandidateKey, Candidate] = {}
         for method in dict.fromkeys(method for method, _ in self.fitted_keys):
-            few = sampled_rows(len(members), rows, self.classes) if method == "stacking" else rows
-            probs_of = partial(lambda part, name: mix_views(members[name], policies[name], part), few)
-            blend = fit_blend(method, members, probs_of, self.labels[few], metric, blending)
-            undecided = Chain(self.metric.name, policies, blend, ARGMAX)
+            few = sampled_rows(len(members), rows, self.classes) if method in ("stacking", "best") else rows
             rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
+            if method == "best":
+                score = partial(self._score_of_member, policies, few, rules[-1])
+                blend = best_alone(members, score, metric.target)
+            else:
+                probs_of = partial(lambda part, name: mix_views(members[name], policies[name], part), few)
+                blend = fit_blend(method, members, probs_of, self.labels[few], metric, blending)
+            undecided = Chain(self.metric.name, policies, blend, ARGMAX)
             probs = held_out_probs = np.zeros((0, self.classes), np.float32)
             if any(rule != DEFAULT_RULES[metric.target] for rule in rules):
                 probs = apply_chain(undecided, members, rows)[0]
@@ -193,6 +197,18 @@ class NestedCrossFit:
             inner_fits = 0 if len(self.candidate_keys) == 1 or k < 3 else k * (k - 1) // 2
             self.progress(self.fits_done, 1 + k + inner_fits)
         return candidates
+
+    def _score_of_member(
+        self, policies: Mapping[str, Mapping[str, float]], rows: np.ndarray, rule: str, name: str
+    ) -> float:
+        """The score of one member with its views and a decision rule of its own, on the rows that the rule is fitted on."""
+        probs, labels, deciding = (
+            mix_views(self.members[name], policies[name], rows),
+            self.labels[rows],
+            self.settings.decision,
+        )
+        decision = fit_decision(rule, probs, labels, self.metric, deciding, self.settings.at_least_one)
+        return self.metric.evaluate(labels, self.metric.output_of(probs, decision.labels(probs)), self.classes)
 
     def _select(self, excluded_blocks: frozenset[int]) -> CandidateKey:
         """Select a candidate by cross-fitting inside the blocks that are not excluded."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.blend import BLENDS, Blend, fit_blend, stack
+from competition.ensemble.blend import BLENDS, Blend, best_alone, fit_blend, stack
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS
 
@@ -15,6 +15,8 @@ def named(probs):
 
 
 def fitted(method, members, labels, metric=F1):
+    if method == "best":
+        return best_alone(members, lambda name: metric.evaluate(labels, members[name]), metric.target)
     return fit_blend(method, members, members.__getitem__, labels, metric, BLEND)
 
 

@@ -163,16 +163,18 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
 
 
 def test_the_gain_of_the_decision_rule_is_told_apart_from_those_of_the_weights():
-    """One member favours the common class, which prior correction mends, and the other knows nothing."""
+    """One member favours the common class, which prior correction mends, and the other knows less but scores more without it."""
     rng = np.random.default_rng(0)
     labels = rng.choice(4, 1200, p=[0.7, 0.15, 0.1, 0.05])
-    logits = 1.5 * np.eye(4)[labels] + rng.normal(0, 1, (1200, 4)) + np.log([0.7, 0.15, 0.1, 0.05])
-    good = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    rows = rows_of(labels, np.stack([good, np.full((1200, 4), 0.25)]))
+    strengths, shares = np.array([1.5, 1.0])[:, None, None], np.array([2.0, 0.5])[:, None, None]
+    logits = strengths * np.eye(4)[labels] + rng.normal(0, 1, (2, 1200, 4)) + shares * np.log([0.7, 0.15, 0.1, 0.05])
+    good, other = probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
+    rows = rows_of(labels, probs)
     settings = replace(SETTINGS, blend=replace(BLEND, methods=("best",)), decision=replace(DECISION, rules=("prior",)))
     result = scored(rows, settings)
     assert result.over_default_rule.value > 0.03 and result.over_default_rule.is_significant
     assert result.default_rule.value + result.over_default_rule.value == pytest.approx(result.honest.value)
+    assert [*result.best_members] == ["m0"] and F1.evaluate(labels, other) > F1.evaluate(labels, good)
     assert result.over_best.value == 0  # the blend is that member
     everywhere = diversity(result.chain, rows.members, labels, np.arange(1200), F1)
     assert everywhere.score[0] == F1.evaluate(labels, good.argmax(1), 4)  # without the rule of the blend

@@ -52,8 +52,7 @@ def test_a_submission_that_kaggle_did_not_accept_is_sent_again(kaggle, client, f
 def test_after_a_lost_response_the_submission_is_searched_for_and_not_sent_twice(kaggle, client, file, fault):
     kaggle.faults["CreateSubmission"] = [fault]
     kaggle.unlisted_looks = 2  # the first two lists after the submission do not show it
-    ref = deliver(client, file).ref
-    assert [str(submission["ref"]) for submission in kaggle.submissions] == [ref]
+    assert [deliver(client, file).ref] == [str(submission["ref"]) for submission in kaggle.submissions]
     assert kaggle.count("CreateSubmission") == 1
 
 

@@ -54,8 +54,7 @@ def answers(exported: Workspace, tmp_path_factory: pytest.TempPathFactory) -> di
     """output -> array, for all test rows, by a process that cannot import goldfold."""
     folder = tmp_path_factory.mktemp("fresh")
     _, encoded = images_of_test_rows(exported)
-    pixels = np.stack([decode(data, 16, "squash") for data in encoded])
-    np.savez(folder / "inputs.npz", pixels=pixels)
+    np.savez(folder / "inputs.npz", pixels=np.stack([decode(data, 16, "squash") for data in encoded]))
     model = exported.work / "export" / "blend" / "saved_model"
     command = [sys.executable, "-c", FRESH, str(model), str(folder / "inputs.npz"), str(folder / "answers.npz")]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)

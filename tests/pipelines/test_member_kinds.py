@@ -97,8 +97,7 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
     assert [check["format"] for check in result["checks"]] == ["saved_model", "onnx"]
     assert all(check["difference"] < 1e-5 and not check["changed"] for check in result["checks"])
     assert result["stored"] < 1e-3
-    card = (folder / "README.md").read_text()
-    assert [kind for kind in ALL_KINDS if f"| {kind} | " not in card] == []
+    assert [kind for kind in ALL_KINDS if f"| {kind} | " not in (folder / "README.md").read_text()] == []
 
 
 @pytest.mark.long

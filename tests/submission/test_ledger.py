@@ -160,8 +160,7 @@ def test_scores_of_two_metrics_or_of_a_doubted_blend_have_no_gap_or_no_noise(tmp
     rows = ledger.submission_states(Ledger((entry, other), tuple(events), 0))
     lines = ledger.table(rows, 0.5, "macro_f1")
     assert [line["gap"] for line in lines] == ["-0.0090", "-"] and lines[0]["noise"] != lines[1]["noise"] == "-"
-    doubted = replace(rows[0], entry=replace(entry, is_doubted=True))
-    (line,) = ledger.table([doubted], 0.5, "macro_f1")
+    (line,) = ledger.table([replace(rows[0], entry=replace(entry, is_doubted=True))], 0.5, "macro_f1")
     assert (line["gap"], line["noise"]) == ("-0.0090", "-")  # nothing can be expected of a score that may know its rows
     grade = {"accuracy": {"public": 0.97, "private": 0.96}}
     (tmp_path / "grades.json").write_text(json.dumps({"b.csv": grade, ENTRY.file: grade}))
