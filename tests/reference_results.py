@@ -120,7 +120,9 @@ def results_of_blend() -> Results:
         "blend": {
             "weights of members and views": numbers(weights, views),
             "probabilities": numbers(probs, decided),
-            "honest score": numbers([result.honest.value, result.chosen_on], result.cross_fitted.probs[:3]),
+            "scores": numbers(
+                [result.honest.value, result.chosen_on, result.best.value], result.cross_fitted.probs[:3]
+            ),
         }
     }
 

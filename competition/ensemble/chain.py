@@ -22,7 +22,7 @@ from competition.ensemble.predictions import ViewPredictions, chunks, mix_views
 MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order
 CandidateKey = tuple[str, str]  # blend method, decision rule
 # Version of what is fitted and scored on equal predictions: raise it when these results change (see training/versions.py).
-BLEND = 8
+BLEND = 9
 
 
 @dataclass(frozen=True)

@@ -172,11 +172,13 @@ class NestedCrossFit:
         }
 
         candidates: dict[CandidateKey, Candidate] = {}
-        for method in dict.fromkeys(method for method, _ in self.fitted_keys):
+        rules_of: dict[CandidateKey, list[str]] = {}  # weights do not depend on the rule, but for the best member
+        for method, rule in self.fitted_keys:
+            rules_of.setdefault((method, rule if method == "best" else ""), []).append(rule)
+        for (method, own_rule), rules in rules_of.items():
             few = sampled_rows(len(members), rows, self.classes) if method in ("stacking", "best") else rows
-            rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
             if method == "best":
-                score = partial(self._score_of_member, policies, few, rules[-1])
+                score = partial(self._score_of_member, policies, few, own_rule)
                 blend = best_alone(members, score, metric.target)
             else:
                 probs_of = partial(lambda part, name: mix_views(members[name], policies[name], part), few)
@@ -202,12 +204,9 @@ class NestedCrossFit:
         self, policies: Mapping[str, Mapping[str, float]], rows: np.ndarray, rule: str, name: str
     ) -> float:
         """The score of one member with its views and a decision rule of its own, on the rows that the rule is fitted on."""
-        probs, labels, deciding = (
-            mix_views(self.members[name], policies[name], rows),
-            self.labels[rows],
-            self.settings.decision,
-        )
-        decision = fit_decision(rule, probs, labels, self.metric, deciding, self.settings.at_least_one)
+        settings, labels = self.settings, self.labels[rows]
+        probs = mix_views(self.members[name], policies[name], rows)
+        decision = fit_decision(rule, probs, labels, self.metric, settings.decision, settings.at_least_one)
         return self.metric.evaluate(labels, self.metric.output_of(probs, decision.labels(probs)), self.classes)
 
     def _select(self, excluded_blocks: frozenset[int]) -> CandidateKey:

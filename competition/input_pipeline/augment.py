@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from competition.config.plugins import NO_PLUGINS, Plugins
-from competition.input_pipeline import random_streams
+from competition.input_pipeline.random_streams import CROP, IMAGE, generator
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
 cv2.setNumThreads(1)
@@ -57,16 +57,12 @@ class ImageDraws:
 def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int, options: Augmentation) -> ImageDraws:
     """Draw for B images.  rows: (row, occurrence) of each.  side, size: of an image in pixels, before and after resizing."""
     # Each option has its own columns, so that changing one leaves the draws of the others alone.
-    numbers = np.stack(
-        [random_streams.generator(key, *row, random_streams.IMAGE).random(14) for row in rows]
-    )  # uniform in [0, 1)
+    numbers = np.stack([generator(key, *row, IMAGE).random(14) for row in rows])  # uniform in [0, 1)
     signed = 2 * numbers - 1  # uniform in [-1, 1)
     flips = (signed[:, :2] > 0) & [options.flip != "none", options.flip == "both"]
     boxes = maps = colours = erased = None
     if options.crop < 1:
-        tries = np.stack(
-            [random_streams.generator(key, *row, random_streams.CROP).random(4 * CROP_TRIES) for row in rows]
-        )
+        tries = np.stack([generator(key, *row, CROP).random(4 * CROP_TRIES) for row in rows])
         boxes = crop_boxes(tries, side, options.crop)
     if options.shift or options.zoom or options.rotate:
         # Maps of output to input pixels that zoom, rotate, flip and shift; without a shift the centre is fixed.

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 
 from competition.config.params import Train
-from competition.input_pipeline import random_streams
 from competition.input_pipeline.augment import Augmentation, ImageDraws, boxes_around
+from competition.input_pipeline.random_streams import BATCH, MIX, generator
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,9 @@ def draw_mix(drawn: ImageDraws, step: int, size: int, options: Augmentation) -> 
     if not (options.mixup or options.cutmix):
         return None
     both = options.mixup and options.cutmix
-    is_mixup = (
-        random_streams.generator(drawn.key, step, 0, random_streams.BATCH).random() < 0.5
-        if both
-        else bool(options.mixup)
-    )
+    is_mixup = generator(drawn.key, step, 0, BATCH).random() < 0.5 if both else bool(options.mixup)
     alpha = options.mixup if is_mixup else options.cutmix
-    generators = [random_streams.generator(drawn.key, *row, random_streams.MIX) for row in drawn.rows]
+    generators = [generator(drawn.key, *row, MIX) for row in drawn.rows]
     numbers = np.array([(rng.beta(alpha, alpha), *rng.random(2)) for rng in generators])
     if is_mixup:
         return Mix(numbers[:, 0], None)

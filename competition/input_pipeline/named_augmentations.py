@@ -98,9 +98,8 @@ def on_host(augment: Mapping[str, float], plugins: Plugins) -> HostAugmentation:
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
         for number, (function, strength) in enumerate(functions):
-            image = np.ascontiguousarray(
-                function(image, strength, generator(random_streams.PLUGINS + number))
-            )  # for OpenCV
+            augmented = function(image, strength, generator(random_streams.PLUGINS + number))
+            image = np.ascontiguousarray(augmented)  # for OpenCV
         return image
 
     return augment_image

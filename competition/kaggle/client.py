@@ -120,9 +120,8 @@ def _last_event(
     with tempfile.TemporaryDirectory(prefix="kaggle-", ignore_cleanup_errors=True) as temporary:
         environment |= {"KAGGLE_CONFIG_DIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT)}
         try:
-            with closing(
-                run_child("competition.kaggle.child_actions", request, environment, client.policy.stall)
-            ) as events:
+            child = run_child("competition.kaggle.child_actions", request, environment, client.policy.stall)
+            with closing(child) as events:
                 for event in events:
                     if event["event"] in ("result", "error"):
                         return event, done

@@ -1,4 +1,4 @@
-"""Which stored blend is that of the current parameters, and what a blend differs in from what is here now."""
+"""The stored blends: which one is that of the current parameters, what it differs in from what is here now, which is the newest."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -256,7 +256,5 @@ def provenance_section(job: Job, blend: Manifest | None) -> Section:
         if len(prepared.part("test")):
             facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
         facts.append(["blend", f"digest {blend.digest}"])
-        lines = choices_lines(job.submissions, job.params, blend.result)
-        facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
         facts.append(["packages", ", ".join(f"{name} {version}" for name, version in blend.made_with.items())])
     return Section("made", "Made from", "params, manifests", [Table(["what", "how"], facts, 2)])

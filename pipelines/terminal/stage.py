@@ -59,9 +59,8 @@ def run_stage(
             if not file.is_file():
                 reason = "no member is complete yet; `make train HOURS=...` makes the first one"
                 raise UserError(f"{display_path(file)} is missing: {reason}")
-            sets = shlex.join(
-                word for word in words_of_set(options.sets) if not word.startswith("members.")
-            )  # which it has
+            # The file has the members, so their overrides are left out.
+            sets = shlex.join(word for word in words_of_set(options.sets) if not word.startswith("members."))
             options = replace(options, params=file, sets=sets)
             overrides = tuple(parse_overrides(sets))
             params = validate_params(load_params(options.params, overrides))

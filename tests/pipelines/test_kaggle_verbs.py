@@ -207,8 +207,8 @@ def test_what_a_killed_download_left_is_removed(kaggle, workspace, home):
 def test_the_doctor_says_that_nothing_sees_the_tpu_of_this_machine(monkeypatch) -> None:
     monkeypatch.setenv("ISTPUVM", "1")
     process = SimpleNamespace(communicate=lambda: ('["CPU"]', ""), returncode=0)
-    kind, *_, found = doctor.device_findings({"tensorflow": process, "jax": process})
-    assert kind.what.endswith(", with a TPU") and "neither TensorFlow nor JAX sees it" in found.what
+    machine, *_, problem = doctor.device_findings({"tensorflow": process, "jax": process})
+    assert machine.what.endswith(", with a TPU") and "neither TensorFlow nor JAX sees it" in problem.what
 
 
 def test_the_doctor_checks_competition_and_credential(kaggle, workspace, monkeypatch, home) -> None:
