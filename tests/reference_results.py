@@ -120,9 +120,8 @@ def results_of_blend() -> Results:
         "blend": {
             "weights of members and views": numbers(weights, views),
             "probabilities": numbers(probs, decided),
-            "scores": numbers(
-                [result.honest.value, result.chosen_on, result.best.value], result.cross_fitted.probs[:3]
-            ),
+            "honest score": numbers([result.honest.value, result.chosen_on], result.cross_fitted.probs[:3]),
+            "best member": numbers([result.best.value]),
         }
     }
 

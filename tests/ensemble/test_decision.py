@@ -56,8 +56,7 @@ def test_the_exponent_is_pulled_towards_argmax_as_far_as_the_rows_leave_it_uncer
 def test_thresholds_raise_kappa_of_ordered_classes():
     rng = np.random.default_rng(0)
     grade = rng.choice(5, 2000, p=[0.5, 0.2, 0.15, 0.1, 0.05])
-    noisy_grade = grade + 1.2 * rng.normal(size=2000)
-    probs = softmax(-0.7 * (noisy_grade[:, None] - np.arange(5)) ** 2)
+    probs = softmax(-0.7 * ((grade + 1.2 * rng.normal(size=2000))[:, None] - np.arange(5)) ** 2)
     rule = fit_decision("thresholds", probs, grade, KAPPA, replace(DECISION, passes=2))
     assert list(rule.thresholds) == sorted(rule.thresholds) and len(rule.thresholds) == 4
     assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.evaluate(grade, probs) + 0.005
