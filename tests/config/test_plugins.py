@@ -75,6 +75,9 @@ def test_the_path_may_be_relative_and_without_an_ending(tmp_path: Path, monkeypa
     plugins = load_plugins(Path("mine"))
     with pytest.raises(UserError, match=r"^mine line 2: a view: AttributeError"):
         plugins.call("a view", plugins.views["failing"], 1)
+    Path("mine").write_text("METRICS = {}\nx = 1 / 0\n")
+    with pytest.raises(UserError, match=r"^mine line 2: ZeroDivisionError"):
+        load_plugins(Path("mine"))
 
 
 @pytest.mark.parametrize("line", ["def f():", "async def f():", "if TYPE_CHECKING:"])

@@ -250,8 +250,7 @@ def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, c
     features = (random.normal(0, 1, (3, 20))[labels] + random.normal(0, 2, (count, 20))).astype(np.float32)
     truth = np.eye(3)[labels] + np.eye(3)[::-1][labels] > 0
     rows = HeadRows(features[None], truth if kind == "multi" else labels, weights, 3, kind)
-    scale = np.hypot(features.std(0), LEAST_SCALE * features.std(0).mean())
-    x = (features - features.mean(0)) / scale
+    x = (features - features.mean(0)) / np.hypot(features.std(0), LEAST_SCALE * features.std(0).mean())
     for strength, head in zip((0.01, 1.0), fit_path(Head("linear"), rows, (0.01, 1.0), 0), strict=True):
         theirs = LogisticRegression(C=strength, tol=1e-7, max_iter=1000)
         if kind == "multi":
