@@ -34,14 +34,20 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from benchmarks.drawn_competition import draw, stored_files, zip_and_remove
 from competition.config.params_file import load_params
+from competition.files.image_codec import decode
 from competition.preflight.planning import sizes_of
+from competition.prepare.adapter_types import settings_of
+from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.tables import read_csv
+from competition.prepare.index import CHUNK, LOOK
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -96,6 +102,7 @@ def slow(image_size, classes):
 
 MODELS = {"tiny": tiny, "slow": slow}
 """
+THUMBNAILS = "each image decoded to 32 px once"
 SLOW_STEP = "train 5 folds, JAX on 8 devices, the step of a v5e-8"
 SLOW_BENCH = "bench of this step"
 SLOW_EPOCHS = 15  # as in recipes/flowers.yaml
@@ -278,6 +285,11 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
             print(row(title, costs[title], images), flush=True)
             if costs[title].exit_code:
                 break
+            if title == "prepare":
+                code = f"from benchmarks import dress_rehearsal; dress_rehearsal.decode_thumbnails({str(folder)!r})"
+                log = folder / "logs" / "thumbnails.txt"
+                costs[THUMBNAILS] = measured([sys.executable, "-c", code], job.environment, folder / "work", log)
+                print(row(THUMBNAILS, costs[THUMBNAILS], images), flush=True)
         succeeded = not any(cost.exit_code for cost in costs.values())
         print(
             f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of "
@@ -317,6 +329,16 @@ def curl_and_unzip(folder: Path, environment: Mapping[str, str]) -> Cost:
     cost = measured(["sh", "-c", script], environment, target, folder / "logs" / "curl.txt")
     shutil.rmtree(target)
     return cost
+
+
+def decode_thumbnails(folder: str) -> None:
+    """Decode each image to the size of the perceptual hash, in threads as the index does, and nothing else."""
+    params = load_params(Path(folder, "params.yaml"))
+    raw = next(Path(folder, "work").glob("*/raw"))
+    rows = adapter_named(params.competition.adapter, params.plugins).rows(raw, settings_of(params))
+    with ThreadPoolExecutor() as pool:
+        while chunk := list(islice(rows, CHUNK)):
+            list(pool.map(lambda row: decode(row.data, LOOK, "squash"), chunk))
 
 
 def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
