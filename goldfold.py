@@ -31,8 +31,8 @@ from competition.config.params_file import BUDGET_FILE, load_params, parse_overr
 from competition.config.yaml_text import rendered
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
-from competition.ensemble.predictions import IDENTITY, free_name, load_scores
 from competition.ensemble.settings import validate_params
+from competition.ensemble.stored_predictions import IDENTITY, free_name, load_scores
 from competition.files.manifest import display_path, read_manifest
 from competition.prepare.prepared import fold_tables
 from competition.report.stored_blends import stored_decisions

@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks.dress_rehearsal import measured
 from competition.config.params_file import load_params
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.params_file import load_params
-from competition.ensemble.fit_chain import OofRows
-from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.honest_score import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.stored_predictions import ViewPredictions
 
 BLOCK = 2_000  # rows generated at once
 

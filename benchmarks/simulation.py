@@ -23,14 +23,14 @@ import numpy as np
 
 from competition.config.params import Honest
 from competition.config.params_file import load_params
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
-from competition.ensemble.fit_chain import OofRows
-from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.honest_score import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import ChainSettings, chain_settings
+from competition.ensemble.stored_predictions import ViewPredictions
 
 MACRO_F1 = METRICS["macro_f1"]
 FOLDS, FRESH, RESAMPLES = 5, 10_000, 200

@@ -24,10 +24,10 @@ from sklearn.preprocessing import StandardScaler
 
 from competition.config.params_file import load_params
 from competition.ensemble.chain import apply_chain
-from competition.ensemble.fit_chain import NestedCrossFit, OofRows
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.nested_cross_fit import NestedCrossFit, OofRows
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.manifest import read_manifest
 from competition.prepare import index
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from competition.ensemble import view_transforms
-from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested_cross_fit import OofRows
 
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
@@ -41,7 +41,7 @@ def results_of_engine() -> Results:
     from builders import CLASSES, member, network_trainer, params, pixels_of
 
     from competition.config.params import Head
-    from competition.ensemble.predictions import ViewPredictions
+    from competition.ensemble.stored_predictions import ViewPredictions
     from competition.input_pipeline.labelled_images import Images
     from competition.prepare.targets import SINGLE, Targets
     from competition.training.device import open_device
@@ -99,9 +99,9 @@ def results_of_blend() -> Results:
     from builders import params
 
     from competition.ensemble.chain import apply_chain
-    from competition.ensemble.honest import fit_and_score_chain
-    from competition.ensemble.predictions import ViewPredictions
+    from competition.ensemble.honest_score import fit_and_score_chain
     from competition.ensemble.settings import chain_settings
+    from competition.ensemble.stored_predictions import ViewPredictions
 
     random, rows = np.random.default_rng(0), 240
     labels, folds = random.integers(0, 3, rows), np.arange(rows) % 4

@@ -141,7 +141,6 @@ def test_the_kernel_checks_every_package_that_its_stages_import() -> None:
     assert packages - {"competition", "pipelines", "jax", "google"} <= {module.split(".")[0] for module in NEEDS}
 
 
-# In code as ruff formats it.
 FORBIDDEN = re.compile(
     r"^\s*(?:from|import)\b.*\b(?:pickle|cPickle|dill|cloudpickle|joblib|shelve|marshal)\b"
     r"|\b(?:eval|exec|__import__|extractall|system|popen|Lambda|mktemp|unsafe_load|full_load|yaml\.load)\("

@@ -19,7 +19,7 @@ from stages import Workspace
 
 import goldfold
 from competition.config.errors import UserError
-from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.stored_predictions import ViewPredictions, load_scores
 from competition.ensemble.view_transforms import get_views
 from competition.files.image_codec import decode, encode
 from competition.prepare.prepared import load_prepared

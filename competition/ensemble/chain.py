@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.decision import Decision
-from competition.ensemble.predictions import ViewPredictions, chunks, mix_views
+from competition.ensemble.stored_predictions import ViewPredictions, chunks
+from competition.ensemble.tta_policy import mix_views
 
 MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order
 CandidateKey = tuple[str, str]  # blend method, decision rule

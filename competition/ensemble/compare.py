@@ -10,7 +10,7 @@ from competition.config.errors import UserError
 from competition.ensemble.chain import Chain, MemberViews
 from competition.ensemble.metrics import Metric, TargetKind, default_labels
 from competition.ensemble.mixing import mix
-from competition.ensemble.predictions import mix_views
+from competition.ensemble.tta_policy import mix_views
 
 Label = int | np.ndarray  # a class number, or the (C,) bool labels of a multi-label row
 

@@ -20,7 +20,7 @@ from competition.config.errors import UserError
 from competition.config.params import Decision as DecisionParams
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, count_labels, label_counts_of_samples
 from competition.ensemble.mixing import FLOOR, floored_logs
-from competition.ensemble.predictions import chunks
+from competition.ensemble.stored_predictions import chunks
 
 RULES = ("argmax", "prior", "thresholds")
 TAUS = np.linspace(0.0, 1.5, 31)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import first_few
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 
 NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
 FOLDS_UNKNOWN, OTHER_FOLDS = "folds unknown", "other folds than ours"  # starts of notes

@@ -24,7 +24,8 @@ from competition.ensemble.external_check import (
     leak_notes,
 )
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.predictions import IDENTITY, ViewPredictions, errors_of_file, free_name, mean_over_folds
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import IDENTITY, ViewPredictions, errors_of_file, free_name
 
 SAVE = "np.savez(file, ids=ids, probs=probs, classes=names)"
 

@@ -1,15 +1,17 @@
-"""Weighted means of members or views.
+"""Weighted means of members or views, and the mean over the fold models of a member.
 
 mean: of probabilities of classes that exclude each other, whose rows sum to 1. average: of columns that are independent of
 each other, the labels of a multi-label competition or the value of a regression. geometric and log_odds: of the logarithms
 of both kinds of probabilities.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from competition.ensemble.metrics import TargetKind
+from competition.ensemble.stored_predictions import ViewPredictions
 
 FLOOR = 1e-7  # the smallest probability whose logarithm is taken; float16 rounds smaller ones to 0
 MEAN_OF: dict[TargetKind, str] = {"single": "mean", "multi": "average", "regression": "average"}
@@ -27,6 +29,16 @@ def mix(parts: Iterable[np.ndarray], weights: Iterable[float], mixing: str) -> n
             total = weighted if total is None else np.add(total, weighted, out=total)
     assert total is not None, "expected a weight above 0"
     return to_probabilities(total, mixing)
+
+
+def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
+    """Average the test predictions of one member's fold models, joined by id."""
+    ids = parts[0].ids
+    total = np.zeros(parts[0].probs.shape, np.float32)
+    for part in parts:
+        total += part.at(ids).probs
+    mean = (total / len(parts)).astype(parts[0].probs.dtype)
+    return replace(parts[0], probs=mean)
 
 
 def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:

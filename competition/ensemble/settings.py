@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Blend, Decision, Names, Params, Policy
 from competition.config.plugins import Plugins
-from competition.ensemble.blend import BLENDS
+from competition.ensemble.blend_weights import BLENDS
 from competition.ensemble.decision import RULES
 from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.view_transforms import expand_views

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from competition.config.params import Honest
-from competition.ensemble.blend import BLENDS
+from competition.ensemble.blend_weights import BLENDS
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey
 from competition.ensemble.compare import seed_noise_of_difference
-from competition.ensemble.fit_chain import NestedCrossFit, OofRows
 from competition.ensemble.metrics import DEFAULT_RULES
+from competition.ensemble.nested_cross_fit import NestedCrossFit, OofRows
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 

@@ -9,7 +9,7 @@ sum 1, T > 1 for an overconfident member. Temperatures come from a geometric gri
 of a temperature fitted on a few thousand rows, and fits on overlapping rows then share their work (`ViewCache`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from competition.config.params import Policy
 from competition.ensemble.bootstrap import Evaluation, paired
-from competition.ensemble.greedy import greedy_picks
+from competition.ensemble.greedy_selection import greedy_picks
 from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, log_odds, mix
-from competition.ensemble.predictions import IDENTITY, ViewPredictions, chunks
+from competition.ensemble.stored_predictions import IDENTITY, ViewPredictions, chunks
 from competition.ensemble.target_metrics import mean_log_likelihoods
 
 SAME_BELOW = 1e-6  # a view that changes no probability by more than this is left out
@@ -111,6 +111,17 @@ def fit_policy(views: ViewCache, rows: np.ndarray, metric: Metric, settings: Pol
     if not _is_gain(search, weights, settings):
         return {IDENTITY: 1.0}
     return {name: float(w) for name, w in zip(names, weights, strict=True) if w}
+
+
+def mix_views(
+    predictions: ViewPredictions, policy: Mapping[str, float], rows: np.ndarray | slice | None = None
+) -> np.ndarray:
+    """(n, C) float32: the weighted mean over the views of a policy (name -> weight; they sum to 1).  rows: None = all.
+
+    A single view is returned unchanged.
+    """
+    parts = (predictions.view(name, rows) for name in policy)  # one after the other is in memory
+    return next(parts) if len(policy) == 1 else mix(parts, policy.values(), MEAN_OF[predictions.target])
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import UserError, counted, first_few
@@ -235,3 +236,18 @@ class Row:
     place: int  # number of the record in that file; 0 if the file is the image itself
     data: bytes  # the encoded image
     group: str = ""  # rows of one group stay in one fold; "" = no group
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the adapter `folder` detects in a source, by its tables or by its class folders."""
+
+    competition: Competition
+    ids: list[str]  # of the labelled rows, with validation rows
+    labels: list[int]  # of the labelled rows
+    groups: list[str]  # of the labelled rows; "" = no group
+    test_ids: list[str]
+    path_of: Mapping[str, str]  # id of each row -> its image file, relative to the folder
+    validation: Collection[str]  # ids of the labelled rows in a folder named val
+    # Id and the columns, as text, that the tables of both labelled and test rows have besides; None = there are none.
+    columns: pd.DataFrame | None = None

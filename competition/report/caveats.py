@@ -9,8 +9,8 @@ import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
-from competition.ensemble.fit_chain import scored_rows
 from competition.ensemble.metrics import Metric, default_labels
+from competition.ensemble.nested_cross_fit import scored_rows
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing, may_be_chance
 from competition.prepare.shift import Shift

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.predictions import load_scores, positions
+from competition.ensemble.stored_predictions import load_scores, positions
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import FEW_CLASSES, confusion_chart

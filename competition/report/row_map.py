@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from threadpoolctl import threadpool_limits
 
-from competition.ensemble.predictions import positions
+from competition.ensemble.stored_predictions import positions
 from competition.input_pipeline.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend

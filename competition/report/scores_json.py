@@ -5,11 +5,11 @@ import numpy as np
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.expected_score import expected_scores, interval
-from competition.ensemble.honest import HonestResult
+from competition.ensemble.honest_score import HonestResult
 from competition.ensemble.metrics import Metric
-from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import NORMAL_95
+from competition.ensemble.stored_predictions import IDENTITY
 from competition.ensemble.trivial import trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs
 

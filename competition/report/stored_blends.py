@@ -12,7 +12,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import doubts_of, doubts_of_folds
 from competition.ensemble.metrics import Metric, TargetKind
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.stored_predictions import load_scores
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
 

@@ -12,9 +12,10 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
-from competition.ensemble.predictions import ViewPredictions, mean_over_folds
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.image_codec import BadImage, decode, encode, normalized
-from competition.prepare.adapters.image_files import image_paths
+from competition.prepare.adapters.image_paths import image_paths
 from competition.serving.served_models import select
 from competition.workspace.features_and_soft_labels import networks_of
 from competition.workspace.studies import network_dependencies

@@ -7,7 +7,7 @@ from pathlib import Path
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.mixing import MEAN_OF

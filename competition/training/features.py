@@ -10,7 +10,7 @@ import numpy as np
 
 from competition.config.params import TIMM, Member
 from competition.config.plugins import NO_PLUGINS, Plugins
-from competition.ensemble.predictions import positions
+from competition.ensemble.stored_predictions import positions
 from competition.ensemble.view_transforms import View, get_views
 from competition.files.manifest import atomic_write
 from competition.input_pipeline.batches import RowsBegun, prediction_batches

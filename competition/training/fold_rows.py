@@ -7,7 +7,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Train
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.input_pipeline.batches import TrainingPlan, class_weights, smooth_labels
 from competition.input_pipeline.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets

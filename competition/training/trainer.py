@@ -15,7 +15,7 @@ import pandas as pd
 from competition.config.faults import fault_point
 from competition.config.params import Train
 from competition.ensemble.metrics import METRICS, Metric
-from competition.ensemble.predictions import STORED_AS, ViewPredictions
+from competition.ensemble.stored_predictions import STORED_AS, ViewPredictions
 from competition.files.manifest import atomic_write
 from competition.input_pipeline.labelled_images import Images
 from competition.training.checkpoint import Checkpoints, save_arrays

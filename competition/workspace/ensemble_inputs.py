@@ -13,7 +13,8 @@ from competition.config.params import Params
 from competition.ensemble.chain import BLEND
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, in_order_of, mean_over_folds
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import ViewPredictions, in_order_of
 from competition.workspace.dependencies import (
     blend_blocks,
     external_digests,

@@ -15,7 +15,7 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.ensemble.predictions import IDENTITY, ViewPredictions
+from competition.ensemble.stored_predictions import IDENTITY, ViewPredictions
 from competition.files.manifest import Stored
 from competition.training.versions import FEATURES, PREDICTION
 from competition.workspace.dependencies import fold_names, soft_labels

@@ -13,7 +13,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import Manifest, display_path, read_manifest
 from competition.prepare.prepared import Prepared

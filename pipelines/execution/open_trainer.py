@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.config.errors import MissingWeights, UserError, counted, first_few
 from competition.config.params import Member, Train
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.input_pipeline.decoded_cache import CacheBudget
 from competition.prepare.extra_columns import encoded_columns

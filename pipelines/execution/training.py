@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.secrets import without_secrets
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.locks import InUse, last_holder
 from competition.files.manifest import Manifest, read_manifest, sha256
 from competition.files.replacement import replace_model, retraining_path, training_path

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.predictions import load_scores, positions
+from competition.ensemble.stored_predictions import load_scores, positions
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues
 from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, ISSUES_SHEET

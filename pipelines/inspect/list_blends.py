@@ -5,8 +5,8 @@ from typing import Any
 
 from competition.config.errors import counted
 from competition.ensemble.external_check import joined_notes
-from competition.ensemble.fit_chain import OofRows, scored_rows
 from competition.ensemble.metrics import DEFAULT_RULES, Metric
+from competition.ensemble.nested_cross_fit import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import TableRow, blend_table, policy_table
 from competition.ensemble.trivial import trivial_score

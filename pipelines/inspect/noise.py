@@ -9,8 +9,8 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.significance import NORMAL_95
+from competition.ensemble.stored_predictions import ViewPredictions, concatenate_folds
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import run_with

@@ -25,13 +25,13 @@ from competition.ensemble.external_check import (
     doubts_of_folds,
     joined_notes,
 )
-from competition.ensemble.fit_chain import OofRows
-from competition.ensemble.honest import HonestResult, fit_and_score_chain
+from competition.ensemble.honest_score import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import Metric
-from competition.ensemble.predictions import save_scores
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
+from competition.ensemble.stored_predictions import save_scores
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.caveats import (

@@ -17,10 +17,10 @@ from competition.budget.parameters import MOST_VIEWS
 from competition.budget.portfolio import Network, frozen
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.ensemble.fit_chain import OofRows
-from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.predictions import IDENTITY
+from competition.ensemble.honest_score import fit_and_score_chain
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.stored_predictions import IDENTITY
 from competition.preflight.planning import duration
 from competition.prepare.index import require_images
 from competition.report.terminal import with_error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.stored_predictions import load_scores
 from competition.files.image_codec import BadImage, decode
 from competition.files.manifest import read_manifest, write_json, write_text
 from competition.prepare import record_files

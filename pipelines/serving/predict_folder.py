@@ -12,12 +12,12 @@ import pandas as pd
 from competition.config.errors import UserError, counted, similar_name_beside
 from competition.config.redaction import printable
 from competition.ensemble.bootstrap import Evaluation, score_with_error
-from competition.ensemble.predictions import free_name
+from competition.ensemble.stored_predictions import free_name
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.files.image_codec import SUFFIXES
 from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
-from competition.prepare.adapters.image_files import image_paths, unread_files_notes
+from competition.prepare.adapters.image_paths import image_paths, unread_files_notes
 from competition.report.caveats import accuracy
 from competition.report.terminal import with_error
 from competition.serving.new_images import NewImagePredictor, read_readable_images

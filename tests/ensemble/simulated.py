@@ -3,10 +3,10 @@
 import numpy as np
 
 from competition.config.params import Blend, Decision, Honest, Policy
-from competition.ensemble.fit_chain import OofRows
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import ChainSettings
+from competition.ensemble.stored_predictions import ViewPredictions
 
 SINGLE_LABEL = [name for name, metric in METRICS.items() if metric.target == "single"]
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.blend import BLENDS, Blend, best_alone, fit_blend, stack
-from competition.ensemble.greedy import greedy_picks
+from competition.ensemble.blend_weights import BLENDS, Blend, best_alone, fit_blend, stack
+from competition.ensemble.greedy_selection import greedy_picks
 from competition.ensemble.metrics import METRICS
 
 from .simulated import BLEND, draw

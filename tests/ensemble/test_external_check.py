@@ -11,7 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from competition.ensemble.external_check import agreement_notes, confidence, guessing_notes, leak_notes, order_notes
-from competition.ensemble.predictions import ViewPredictions, mean_over_folds
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import ViewPredictions
 
 ROWS, TEST_ROWS, FOLDS = 600, 300, 5
 MODELS = {

@@ -13,13 +13,13 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.compare import diversity
 from competition.ensemble.decision import Decision, fit_label_thresholds
-from competition.ensemble.fit_chain import NestedCrossFit, OofRows, blocks_of, select_candidate
-from competition.ensemble.honest import HonestResult, fit_and_score_chain
+from competition.ensemble.honest_score import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions, mix_views
+from competition.ensemble.nested_cross_fit import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.tables import blend_table
-from competition.ensemble.tta_policy import ViewCache, fit_policy
+from competition.ensemble.tta_policy import ViewCache, fit_policy, mix_views
 from competition.files.manifest import write_json
 
 from .simulated import BLEND, DECISION, HONEST, SETTINGS, draw, oof_rows, rows_of
@@ -93,7 +93,7 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it(views, met
     rows = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3)
     settings = replace(BAGGED, metric=METRICS[metric], policy=replace(SETTINGS.policy, objective="metric"))
     crossed = NestedCrossFit(rows, settings, HONEST).cross_fit()
-    monkeypatch.setattr("competition.ensemble.predictions.CHUNK_ENTRIES", 200)
+    monkeypatch.setattr("competition.ensemble.stored_predictions.CHUNK_ENTRIES", 200)
     for fold in range(3):
         is_held_out = rows.folds == fold
         chain = NestedCrossFit(selected(rows, ~is_held_out), settings, HONEST).chain()

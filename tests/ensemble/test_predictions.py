@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble import predictions
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds, in_order_of, mean_over_folds
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import STORED_AS, ViewPredictions, concatenate_folds, in_order_of
 
 IDS = np.array(["b", "a", "007"])
 PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], np.float32)
@@ -33,16 +33,14 @@ def test_rows_that_are_no_predictions_of_their_target_are_an_error(target, bad):
 
 @pytest.mark.parametrize("target", ["single", "multi", "regression"])
 def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_path, target):
-    probs = np.stack([PROBS, PROBS[:, ::-1] if target == "single" else PROBS / 3], 1).astype(
-        predictions.STORED_AS[target]
-    )
+    probs = np.stack([PROBS, PROBS[:, ::-1] if target == "single" else PROBS / 3], 1).astype(STORED_AS[target])
     both = ViewPredictions(IDS, ("identity", "flip_lr"), probs, target)
     for name in ("v.npz", "w.npz"):
         both.save(tmp_path / name)
     assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "w.npz").read_bytes()
     for mapped in (False, True):
         back = ViewPredictions.load(tmp_path / "v.npz", mapped)
-        assert (back.views, back.target, back.probs.dtype) == (both.views, target, predictions.STORED_AS[target])
+        assert (back.views, back.target, back.probs.dtype) == (both.views, target, STORED_AS[target])
         assert np.array_equal(back.probs, probs) and back.at(IDS[::-1]).target == target
     np.savez(tmp_path / "nan.npz", ids=IDS, views=np.array(["identity"]), probs=PROBS[:, None] / [1, np.nan])
     with pytest.raises(UserError, match=r"nan.npz: 3 rows without probabilities .*, first b"):
@@ -68,7 +66,7 @@ def test_fold_models_are_averaged_by_id_and_out_of_fold_parts_that_overlap_are_a
 @pytest.mark.parametrize("is_large", [False, True])
 def test_rows_of_fold_models_are_put_in_order_and_large_ones_in_a_hidden_file(is_large, tmp_path, monkeypatch) -> None:
     if is_large:
-        monkeypatch.setattr(predictions, "MAPPED_BYTES", 1)
+        monkeypatch.setattr("competition.ensemble.stored_predictions.MAPPED_BYTES", 1)
     parts = [views(["d", "a"], [[0.9, 0.1], [0.6, 0.4]]), views(["c"], [[0.2, 0.8]])]
     ordered = in_order_of(np.array(["a", "c", "d"]), parts, tmp_path)
     assert ordered.ids.tolist() == ["a", "c", "d"]

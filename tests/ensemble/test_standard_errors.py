@@ -10,7 +10,7 @@ from benchmarks.false_verdicts import SETTINGS, differences
 from benchmarks.leaderboard_coverage import coverage, truth
 from competition.config.errors import UserError
 from competition.ensemble import significance
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import diversity, seed_noise, seed_noise_of_difference

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions, mix_views
-from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy
+from competition.ensemble.stored_predictions import ViewPredictions
+from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy, mix_views
 
 from .simulated import POLICY, draw, softmax
 

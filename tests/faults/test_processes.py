@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tuning"))
 
 from studies import searched, settings
 
-from competition.ensemble.predictions import ViewPredictions, save_scores
+from competition.ensemble.stored_predictions import ViewPredictions, save_scores
 from competition.files.locks import InUse, exclusive, last_holder
 from competition.files.manifest import atomic_write, write_json, write_manifest
 from competition.kaggle.archive import extract

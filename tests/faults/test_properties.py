@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.folds import assign
 

@@ -13,7 +13,7 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.config.yaml_text import parse_yaml
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.stored_predictions import ViewPredictions, load_scores
 from competition.files.image_codec import BadImage, decode
 from competition.kaggle import archive
 from competition.prepare.adapters.tables import read_csv

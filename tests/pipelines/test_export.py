@@ -14,7 +14,7 @@ from builders import competition, files_below
 from PIL import Image
 from stages import Workspace
 
-from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.stored_predictions import ViewPredictions, load_scores
 from competition.files.image_codec import decode
 from competition.files.manifest import files_intact, read_manifest
 from competition.prepare import record_files

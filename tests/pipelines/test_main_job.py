@@ -18,7 +18,7 @@ from PIL import Image
 from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.config.validation import ARCHITECTURES
-from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.stored_predictions import ViewPredictions, load_scores
 from competition.submission import ledger
 from pipelines.terminal.hosts import Hosts
 from pipelines.terminal.options import Options

@@ -14,7 +14,7 @@ import goldfold
 from competition.config.digests import digest_of
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.manifest import write_json
 from competition.prepare.prepared import load_prepared
 from competition.workspace.scores import seed_study_path

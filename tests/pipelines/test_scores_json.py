@@ -12,11 +12,11 @@ from builders import competition, params
 from competition.config.digests import to_plain
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS, doubts_of
-from competition.ensemble.fit_chain import OofRows
-from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.honest_score import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.nested_cross_fit import OofRows
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared

@@ -14,7 +14,9 @@ from stages import ROOT, Workspace, new_workspace
 
 import goldfold
 from competition.ensemble.chain import Chain
-from competition.ensemble.predictions import ViewPredictions, load_scores, mean_over_folds, mix_views
+from competition.ensemble.mixing import mean_over_folds
+from competition.ensemble.stored_predictions import ViewPredictions, load_scores
+from competition.ensemble.tta_policy import mix_views
 from competition.prepare.adapter_types import Competition
 
 STAGES = ("download", "prepare", "train", "predict", "blend", "report")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import ledger_entry, params
 
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.expected_score import ExpectedScore

@@ -10,10 +10,10 @@ import tensorflow as tf
 from builders import member, params, pixels_of
 
 from competition.config.params import Head, Member
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.serving.graph import ExportedChain, load_model
 from competition.serving.served_models import Selection

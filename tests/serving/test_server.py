@@ -25,7 +25,7 @@ from servers import Server, start
 from stages import Workspace
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.stored_predictions import load_scores
 from competition.serving.bundle import load_bundle
 from pipelines.serving.serve import outdated_lines
 

@@ -12,7 +12,7 @@ from builders import ROOT, free_port
 from small_engines import CLASSES, EXPORTED, PARAMS, all_outcomes, pictures, save_outcomes
 
 from competition.config.errors import UserError
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend_weights import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX
 from competition.serving.graph import ExportedChain

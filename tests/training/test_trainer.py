@@ -12,7 +12,7 @@ from builders import CLASSES, member, network_trainer, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.ensemble.view_transforms import VIEWS
 from competition.input_pipeline.batches import prediction_batches
 from competition.input_pipeline.decoded_rows import StoredPixels

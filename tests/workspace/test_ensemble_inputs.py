@@ -10,7 +10,7 @@ from two_classes import FOLDS, INDEX, PREPARED
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Params
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.stored_predictions import ViewPredictions
 from competition.files.manifest import write_manifest
 from competition.workspace import dependencies
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources

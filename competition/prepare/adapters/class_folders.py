@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from competition.config.errors import UserError, counted, first_few
 from competition.files.image_codec import FORMAT_NAMES
-from competition.prepare.adapter_types import Competition, Settings
-from competition.prepare.adapters.folder_layout import Layout
+from competition.prepare.adapter_types import Competition, Layout, Settings
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
 

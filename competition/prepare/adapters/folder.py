@@ -14,10 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
 from competition.files.image_codec import SUFFIXES
-from competition.prepare.adapter_types import SAMPLE, Competition, Part, Row, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Part, Row, Settings
 from competition.prepare.adapters.class_folders import layout_of_class_folders
-from competition.prepare.adapters.folder_layout import Layout
-from competition.prepare.adapters.image_files import ImageFiles, image_paths, unread_files_notes
+from competition.prepare.adapters.image_paths import ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import layout_of_tables, table_of_labels
 from competition.prepare.adapters.raw_source import fetch_source
 from competition.prepare.adapters.tables import write_csv

@@ -12,10 +12,9 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
-from competition.prepare.adapter_types import SAMPLE, Competition, Predicts, Settings
+from competition.prepare.adapter_types import SAMPLE, Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.class_folders import split_named
-from competition.prepare.adapters.folder_layout import Layout
-from competition.prepare.adapters.image_files import ImageFiles, unlisted_test_ids
+from competition.prepare.adapters.image_paths import ImageFiles, unlisted_test_ids
 from competition.prepare.adapters.label_cells import (
     Labels,
     class_labels,

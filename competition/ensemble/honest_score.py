@@ -3,7 +3,7 @@
 A chain (chain.Chain) is everything after training: views, blend weights, decision rule. A candidate is one combination of
 blend method and rule. Folds are merged into blocks; for each block, chain and candidate
 are chosen again without it and scored on it (nested cross-validation; Varma & Simon 2006). The candidate is selected
-by cross-fitting inside the remaining blocks (`fit_chain`). Rows whose labels chose hyperparameters are
+by cross-fitting inside the remaining blocks (`nested_cross_fit`). Rows whose labels chose hyperparameters are
 excluded from every score.
 """
 
@@ -17,7 +17,7 @@ from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.decision import rules_for
-from competition.ensemble.fit_chain import CrossFitted, NestedCrossFit, OofRows, Progress
+from competition.ensemble.nested_cross_fit import CrossFitted, NestedCrossFit, OofRows, Progress
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.blend import Blend, best_alone, fit_blend, sampled_rows
+from competition.ensemble.blend_weights import Blend, best_alone, fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric
-from competition.ensemble.predictions import IDENTITY, chunks, mix_views
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
-from competition.ensemble.tta_policy import ViewCache, fit_policy
+from competition.ensemble.stored_predictions import IDENTITY, chunks
+from competition.ensemble.tta_policy import ViewCache, fit_policy, mix_views
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
 

@@ -1,4 +1,4 @@
-"""Predictions travel with their ids and are joined by id, never by position.
+"""Predictions as they are stored: with their ids, by which they are joined, never by position.
 
 `ViewPredictions` stores every test-time view separately, so that TTA policies can be fitted later without running a network.
 Files are .npz without pickle.
@@ -8,7 +8,7 @@ import mmap
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.mixing import MEAN_OF, mix
 from competition.files.manifest import atomic_write
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
@@ -116,17 +115,6 @@ class ViewPredictions:
             self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def mix_views(
-    predictions: ViewPredictions, policy: Mapping[str, float], rows: np.ndarray | slice | None = None
-) -> np.ndarray:
-    """(n, C) float32: the weighted mean over the views of a policy (name -> weight; they sum to 1).  rows: None = all.
-
-    A single view is returned unchanged.
-    """
-    parts = (predictions.view(name, rows) for name in policy)  # one after the other is in memory
-    return next(parts) if len(policy) == 1 else mix(parts, policy.values(), MEAN_OF[predictions.target])
-
-
 def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Slices of consecutive rows, each of at most CHUNK_ENTRIES entries, that cover all rows; at least one slice."""
     size = max(1, CHUNK_ENTRIES // classes)
@@ -183,16 +171,6 @@ def in_order_of(ids: np.ndarray, parts: Sequence[ViewPredictions], folder: Path)
         part.release()
         start += len(part.ids)
     return replace(parts[0], ids=ids, probs=probs)
-
-
-def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
-    """Average the test predictions of one member's fold models, joined by id."""
-    ids = parts[0].ids
-    total = np.zeros(parts[0].probs.shape, np.float32)
-    for part in parts:
-        total += part.at(ids).probs
-    mean = (total / len(parts)).astype(parts[0].probs.dtype)
-    return replace(parts[0], probs=mean)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Blend methods: weights over members, fitted on out-of-fold rows.
 
 A member is one model configuration; its fold models are averaged with equal weights, because they score different rows
-and weights over them would measure which fold is easy. Of several methods `fit_chain.select_candidate` selects one.
+and weights over them would measure which fold is easy. Of several methods `nested_cross_fit.select_candidate` selects one.
 
 Default: stacking with one weight per member (Wolpert 1992), a logarithmic opinion pool whose weights are fitted by log loss.
 They are kept near equal ones as far as the rows do not contradict, so few rows give nearly equal weights and many rows the best
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.params import Blend as BlendParams
-from competition.ensemble.greedy import greedy_picks
+from competition.ensemble.greedy_selection import greedy_picks
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.mixing import MEAN_OF, mix, to_mixing_space
 
