@@ -1,11 +1,15 @@
 """The scored rows of a blend, the scores of each class, and the report's sections on classes and doubtful labels."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from competition.config.errors import UserError, counted
+from competition.ensemble.bootstrap import FEWEST_RESAMPLES, Evaluation, Score, score_with_error
+from competition.ensemble.metrics import LabelCounts, Metric
 from competition.ensemble.stored_predictions import load_scores, positions
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
@@ -125,25 +129,40 @@ def classes_section(rows: HonestRows, prepared: Prepared) -> Section:
         blocks.append(Table(columns, cells, 2, folded=f"all {len(names)} classes"))
     if len(names) >= FEWEST_CLASSES:
         train_rows = np.bincount(prepared.part("train")["label"], minlength=len(names))
-        f1 = np.array([score.f1 for score in sorted(scores)])
-        blocks.append(Text([rare_note(f1, train_rows)], name="F1 and number of rows"))
+        blocks.append(Text([rare_note(labels, predicted, train_rows)], name="F1 and number of rows"))
     return Section("classes", "Classes", SOURCE, blocks)
 
 
-def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
-    """Whether rare classes are worse.  f1, train_rows: (C,)."""
+def rare_note(labels: np.ndarray, predicted: np.ndarray, train_rows: np.ndarray) -> str:
+    """Whether classes with few training rows are worse than those with many, a third each, beyond the noise of the scored rows.
+
+    labels, predicted: (N,) int.  train_rows: (C,).
+    """
     fewest, most = int(train_rows.min()), int(train_rows.max())
     if most <= EVEN * fewest:
         return f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
-    by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
-    rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
-    errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
-    difference = float(frequent.mean() - rare.mean())
-    verdict = "Rare classes are worse" if difference > 0 else "Rare classes are better"
-    if abs(difference) <= 2 * np.hypot(errors[0], errors[1]):
+    by_rows, third = np.argsort(train_rows, kind="stable"), len(train_rows) // 3
+    rare, frequent = by_rows[:third], by_rows[-third:]
+
+    def mean_f1(of: np.ndarray, counts: LabelCounts) -> np.ndarray:
+        return (2 * counts.hits[..., of] / np.maximum(counts.actual[..., of] + counts.predicted[..., of], 1)).mean(-1)
+
+    def score_of(mean: Callable[[LabelCounts], np.ndarray]) -> Score:
+        evaluation = Evaluation(Metric("f1", 1, mean, None), len(train_rows), FEWEST_RESAMPLES, seed=0)
+        return score_with_error(labels, predicted, evaluation)
+
+    loss = score_of(lambda counts: mean_f1(frequent, counts) - mean_f1(rare, counts))
+    verdict = f"Rare classes are {'worse' if loss.value > 0 else 'better'}"
+    if abs(loss.value) <= 2 * loss.error:
         verdict = "Rare classes are not worse beyond noise"
-    means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
-    return f"{verdict}: mean F1 {means[0]} in the third of the classes with the fewest rows, {means[1]} in the third with the most."
+    means = []
+    for name, of in (("fewest", rare), ("most", frequent)):
+        score = score_of(partial(mean_f1, of))
+        from_to = f"{train_rows[of[0]]:,} to {train_rows[of[-1]]:,}"
+        means.append(
+            f"{score.value:.3f} ± {score.error:.3f} in the {third} classes with the {name} training rows ({from_to})"
+        )
+    return f"{verdict}: mean F1 {means[0]}, {means[1]}; the difference is {loss.value:.3f} ± {loss.error:.3f}, by the scored rows."
 
 
 def label_issues_section(work: Path, prepared: Prepared, blend: Manifest | None) -> Section | None:

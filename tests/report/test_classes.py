@@ -32,17 +32,23 @@ def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_o
     classes = np.arange(CLASSES)
     rows, data = HonestRows(IDS[:10], LABELS, PREDICTED, np.eye(CLASSES)[PREDICTED]), competition(tuple("abcde"))
     (_, table, *_) = classes_section(rows, Prepared(Path(), data, INDEX, "")).blocks
-    confusions = {cells[0]: cells[1] for cells in table.rows}
-    assert confusions == {"a": "b (2)", "b": "c (1)", "c": "–", "d": "a (1)", "e": "–"}
+    assert {cells[0]: cells[1] for cells in table.rows} == {
+        "a": "b (2)",
+        "b": "c (1)",
+        "c": "–",
+        "d": "a (1)",
+        "e": "–",
+    }
     assert class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES) == scores
 
 
-def test_rare_classes_are_called_worse_only_beyond_noise() -> None:
-    rows, rng = np.geomspace(5, 500, 30).astype(int), np.random.default_rng(0)
-    rising = np.linspace(0.5, 0.95, 30) + rng.normal(0, 0.02, 30)
-    assert "Rare classes are worse: mean F1 0.5" in rare_note(rising, rows)
-    assert "Rare classes are better" in rare_note(rising[::-1], rows)
-    assert "not worse beyond noise" in rare_note(rng.uniform(0.4, 0.9, 30), rows)
+def test_rare_classes_are_called_worse_only_beyond_the_noise_of_the_rows() -> None:
+    rows, rng = np.array([30] * 4 + [90] * 4 + [100] * 4), np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), rows)
+    by_size = [np.where(rng.random(len(labels)) < (labels < 2) * share, labels + 4, labels) for share in (0.5, 0.05)]
+    assert "Rare classes are worse: mean F1 0.8" in rare_note(labels, by_size[0], rows)  # two of four, and two as ever
+    assert "not worse beyond noise" in rare_note(labels, by_size[1], rows)
+    assert "Rare classes are better" in rare_note(labels, by_size[0], rows[::-1])
 
 
 NAMES = ("cat", "dog", "<b>owl", "nowhere")
