@@ -29,17 +29,11 @@ def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_o
     for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
         expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
         assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
-    classes = np.arange(CLASSES)
     rows, data = HonestRows(IDS[:10], LABELS, PREDICTED, np.eye(CLASSES)[PREDICTED]), competition(tuple("abcde"))
     (_, table, *_) = classes_section(rows, Prepared(Path(), data, INDEX, "")).blocks
-    assert {cells[0]: cells[1] for cells in table.rows} == {
-        "a": "b (2)",
-        "b": "c (1)",
-        "c": "–",
-        "d": "a (1)",
-        "e": "–",
-    }
-    assert class_scores(LABELS[:, None] == classes, PREDICTED[:, None] == classes, CLASSES) == scores
+    confusions = {cells[0]: cells[1] for cells in table.rows}
+    assert confusions == {"a": "b (2)", "b": "c (1)", "c": "–", "d": "a (1)", "e": "–"}
+    assert class_scores(LABELS[:, None] == range(CLASSES), PREDICTED[:, None] == range(CLASSES), CLASSES) == scores
 
 
 def test_rare_classes_are_called_worse_only_beyond_the_noise_of_the_rows() -> None:
