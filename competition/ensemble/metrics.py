@@ -181,14 +181,15 @@ def label_counts_of_samples(labels: np.ndarray, predicted: np.ndarray, counts: n
     return LabelCounts(hits, predicted_rows, actual, squares=counts @ (predicted - labels).astype(np.float64) ** 2)
 
 
-def _macro_f1(t: LabelCounts, only_present: bool = False) -> np.ndarray:
+def macro_f1(t: LabelCounts, only_present: bool = False, classes: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Mean over all C classes; a class absent from both counts as 0, so folds and members share one denominator.
 
     Equals f1_score(average="macro", labels=range(C), zero_division=0).
     only_present: mean over the classes that occur in labels or predictions, as f1_score(average="macro"), scikit-learn's
     default. The same number where every class has a row.
+    classes: (n,) int, the mean over these alone.
     """
-    f1 = 2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)
+    f1 = (2.0 * t.hits / np.maximum(t.actual + t.predicted, 1))[..., classes]
     if only_present:
         return f1.sum(-1) / np.maximum(np.count_nonzero(t.actual + t.predicted, axis=-1), 1)
     return f1.mean(-1)
@@ -242,8 +243,8 @@ _loss = partial(Metric, sign=-1, from_counts=None, best=0.0, worst=None)
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("macro_f1", 1, _macro_f1, None),
-        Metric("macro_f1_present", 1, partial(_macro_f1, only_present=True), None),
+        Metric("macro_f1", 1, macro_f1, None),
+        Metric("macro_f1_present", 1, partial(macro_f1, only_present=True), None),
         Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
         _loss("log_loss", from_probs=_mean(lambda labels, probs: np.log(true_class(labels, probs)))),

@@ -1,6 +1,5 @@
 """The scored rows of a blend, the scores of each class, and the report's sections on classes and doubtful labels."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.bootstrap import FEWEST_RESAMPLES, Evaluation, Score, score_with_error
-from competition.ensemble.metrics import LabelCounts, Metric
+from competition.ensemble.metrics import Metric, macro_f1
 from competition.ensemble.stored_predictions import load_scores, positions
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
@@ -142,27 +141,19 @@ def rare_note(labels: np.ndarray, predicted: np.ndarray, train_rows: np.ndarray)
     if most <= EVEN * fewest:
         return f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
     by_rows, third = np.argsort(train_rows, kind="stable"), len(train_rows) // 3
-    rare, frequent = by_rows[:third], by_rows[-third:]
-
-    def mean_f1(of: np.ndarray, counts: LabelCounts) -> np.ndarray:
-        return (2 * counts.hits[..., of] / np.maximum(counts.actual[..., of] + counts.predicted[..., of], 1)).mean(-1)
-
-    def score_of(mean: Callable[[LabelCounts], np.ndarray]) -> Score:
-        evaluation = Evaluation(Metric("f1", 1, mean, None), len(train_rows), FEWEST_RESAMPLES, seed=0)
-        return score_with_error(labels, predicted, evaluation)
-
-    loss = score_of(lambda counts: mean_f1(frequent, counts) - mean_f1(rare, counts))
-    verdict = f"Rare classes are {'worse' if loss.value > 0 else 'better'}"
-    if abs(loss.value) <= 2 * loss.error:
-        verdict = "Rare classes are not worse beyond noise"
-    means = []
-    for name, of in (("fewest", rare), ("most", frequent)):
-        score = score_of(partial(mean_f1, of))
+    scores, means = list[Score](), list[str]()
+    for name, of in (("fewest", by_rows[:third]), ("most", by_rows[-third:])):
+        metric = Metric("f1", 1, partial(macro_f1, classes=of), None)
+        evaluation = Evaluation(metric, len(train_rows), FEWEST_RESAMPLES, seed=0)
+        score = score_with_error(labels, predicted, evaluation)
         from_to = f"{train_rows[of[0]]:,} to {train_rows[of[-1]]:,}"
-        means.append(
-            f"{score.value:.3f} ± {score.error:.3f} in the {third} classes with the {name} training rows ({from_to})"
-        )
-    return f"{verdict}: mean F1 {means[0]}, {means[1]}; the difference is {loss.value:.3f} ± {loss.error:.3f}, by the scored rows."
+        means.append(f"{score.value:.3f} ± {score.error:.3f} in the {third} with the {name} training rows ({from_to})")
+        scores.append(score)
+    loss = scores[1].value - scores[0].value
+    verdict = f"Rare classes are {'worse' if loss > 0 else 'better'}"
+    if abs(loss) <= 2 * np.hypot(scores[0].error, scores[1].error):
+        verdict = "Rare classes are not worse beyond noise"
+    return f"{verdict}: the mean F1 of {len(train_rows)} classes is {means[0]}, {means[1]}; ± is the noise of the scored rows."
 
 
 def label_issues_section(work: Path, prepared: Prepared, blend: Manifest | None) -> Section | None:
