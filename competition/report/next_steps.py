@@ -12,7 +12,7 @@ from competition.config.params_file import BUDGET_FILE
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.members import TrainedFold, by_epoch, overfitting
-from competition.report.page import Section, Table
+from competition.report.page import Section, Table, Text
 from competition.report.terminal import Scores, gain, gain_of_equal_weights
 from competition.submission import ledger
 
@@ -29,10 +29,11 @@ class Step:
     basis: str
 
 
-def next_steps_section(steps: Sequence[Step]) -> Section | None:
-    """The steps with the largest gain first; None if there are none."""
+def next_steps_section(steps: Sequence[Step]) -> Section:
+    """The steps with the largest gain first."""
     if not steps:
-        return None
+        none = "No learning curve, score or missing result suggests one. Other members gain most where they err on other rows."
+        return Section("next", "Next steps", "the sections below", [Text([none])])
     rows = []
     for step in sorted(steps, key=lambda step: np.inf if step.gain is None else -step.gain)[:MOST]:
         rows.append(

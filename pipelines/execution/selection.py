@@ -97,7 +97,7 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
     if not prefix and newest.digest != entry.digest:
         call = f"`make {verb} FILE={Path(newest.file).stem[:4]}`"
         job.echo(
-            f"{verb}: {newest.file} ({honest_score_text(newest)}) was made or confirmed after {entry.file}; {call} takes it"
+            f"{verb}: {newest.file} ({honest_score_text(newest)}) was recorded after {entry.file}; {call} takes it"
         )
     return entry
 

@@ -170,7 +170,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     return existing
 
 
-def steps_section(job: Job, results: Results) -> Section | None:
+def steps_section(job: Job, results: Results) -> Section:
     """What to do next, with commands for these parameters."""
     params, prepared = job.params, job.prepared
     steps = next_steps.blend_steps(results.blend.result) if results.blend is not None else []

@@ -130,7 +130,7 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
     output = workspace.here("grade")
     assert f"grade: {both.name}: public" in output
     score = workspace.ledger()[1]["honest_score"]
-    newer = rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) was made or confirmed after {both.name}; `"
+    newer = rf"^grade: {slim.name} \(honest macro_f1 {score:.4f} .*\) was recorded after {both.name}; `"
     assert re.search(newer, output, re.M)
     assert "nothing was sent: small is not on Kaggle" in workspace.here("submit")
     unknown = f"no submission of small in .* begins with ffff; there are {both.stem}, {slim.stem}"
