@@ -76,5 +76,7 @@ def comparison(entry: ledger.Entry, private: float, rows: int, sign: int) -> str
         "or their ids or columns are exchanged"
     )
     if sign * (private - (low + high) / 2) > 0:
-        advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"
+        advice = (
+            "better than expected: by chance, or because a submission averages the fold models (docs/honest_scores.md)"
+        )
     return f"the private one is outside of {of_rows}; {advice}"

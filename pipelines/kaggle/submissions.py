@@ -53,8 +53,9 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
-        rows = ledger.submission_states(ledger.of_competition(ledger.read(path), job.params.competition.name, slug))
-        job.echo(*doubt_lines(rows, job.path("blends")))
+        own = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)
+        rows = ledger.submission_states(own)
+        job.echo(*doubt_lines(rows, job.path("blends")), *equal_file_lines(own.entries))
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         if job.path("data", "manifest.json").exists():
@@ -86,6 +87,19 @@ def doubt_lines(rows: Sequence[ledger.SubmissionState], blends: Path) -> list[st
             text = "; ".join(joined_notes(doubts_of(scores)))
         digests_of.setdefault(text, []).append(entry.digest[:12])
     return [f"DOUBTED {', '.join(digests)}: {text}" for text, digests in digests_of.items()]
+
+
+def equal_file_lines(entries: Sequence[ledger.Entry]) -> list[str]:
+    """Of each file that blends with different honest scores gave: all of these scores, of which the table has the last."""
+    scores_of: dict[str, list[str]] = {}
+    for entry in entries:
+        scores, score = scores_of.setdefault(entry.digest[:12], []), f"{entry.honest_score or 0:.4f}"
+        scores[:] = [*(one for one in scores if one != score), score]
+    return [
+        f"{digest} is the file of {len(scores)} blends, honest {', '.join(scores)}; the table has the last"
+        for digest, scores in scores_of.items()
+        if len(scores) > 1
+    ]
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:

@@ -64,5 +64,4 @@ def test_every_training_row_is_in_one_fold_that_neither_order_nor_duplicates_dec
     assert train["fold"].between(0, folds - 1).all() and (index["fold"][index["part"] == "test"] == -1).all()
     assert (train.groupby("group")["fold"].nunique() == 1).all()
     shuffled = index.sample(frac=1, random_state=seed % 1000).reset_index(drop=True)
-    again = dict(zip(shuffled["id"], assign(shuffled, folds, seed=1)))
-    assert again == dict(zip(index["id"], index["fold"]))
+    assert dict(zip(shuffled["id"], assign(shuffled, folds, seed=1))) == dict(zip(index["id"], index["fold"]))
