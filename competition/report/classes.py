@@ -147,13 +147,15 @@ def rare_note(labels: np.ndarray, predicted: np.ndarray, train_rows: np.ndarray)
         evaluation = Evaluation(metric, len(train_rows), FEWEST_RESAMPLES, seed=0)
         score = score_with_error(labels, predicted, evaluation)
         from_to = f"{train_rows[of[0]]:,} to {train_rows[of[-1]]:,}"
-        means.append(f"{score.value:.3f} ± {score.error:.3f} in the {third} with the {name} training rows ({from_to})")
+        means.append(f"{score.value:.3f} ± {score.error:.3f} for the {third} with the {name} training rows ({from_to})")
         scores.append(score)
     loss = scores[1].value - scores[0].value
     verdict = f"Rare classes are {'worse' if loss > 0 else 'better'}"
     if abs(loss) <= 2 * np.hypot(scores[0].error, scores[1].error):
         verdict = "Rare classes are not worse beyond noise"
-    return f"{verdict}: the mean F1 of {len(train_rows)} classes is {means[0]}, {means[1]}; ± is the noise of the scored rows."
+    return (
+        f"{verdict}: of {len(train_rows)} classes, mean F1 {means[0]}, {means[1]}; ± is the noise of the scored rows."
+    )
 
 
 def label_issues_section(work: Path, prepared: Prepared, blend: Manifest | None) -> Section | None:

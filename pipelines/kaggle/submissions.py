@@ -93,10 +93,11 @@ def equal_file_lines(entries: Sequence[ledger.Entry]) -> list[str]:
     """Of each file that blends with different honest scores gave: all of these scores, of which the table has the last."""
     scores_of: dict[str, list[str]] = {}
     for entry in entries:
-        scores, score = scores_of.setdefault(entry.digest[:12], []), f"{entry.honest_score or 0:.4f}"
-        scores[:] = [*(one for one in scores if one != score), score]
+        if entry.honest_score is not None:
+            scores, score = scores_of.setdefault(entry.digest[:12], []), f"{entry.honest_score:.4f}"
+            scores[:] = [*(one for one in scores if one != score), score]
     return [
-        f"{digest} is the file of {len(scores)} blends, honest {', '.join(scores)}; the table has the last"
+        f"{digest} is the file of blends with the honest scores {', '.join(scores)}; the table has the last"
         for digest, scores in scores_of.items()
         if len(scores) > 1
     ]
