@@ -189,9 +189,10 @@ def macro_f1(t: LabelCounts, only_present: bool = False, classes: np.ndarray | s
     default. The same number where every class has a row.
     classes: (n,) int, the mean over these alone.
     """
-    f1 = (2.0 * t.hits / np.maximum(t.actual + t.predicted, 1))[..., classes]
+    rows = (t.actual + t.predicted)[..., classes]
+    f1 = 2.0 * t.hits[..., classes] / np.maximum(rows, 1)
     if only_present:
-        return f1.sum(-1) / np.maximum(np.count_nonzero(t.actual + t.predicted, axis=-1), 1)
+        return f1.sum(-1) / np.maximum(np.count_nonzero(rows, axis=-1), 1)
     return f1.mean(-1)
 
 

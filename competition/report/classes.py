@@ -143,7 +143,7 @@ def rare_note(labels: np.ndarray, predicted: np.ndarray, train_rows: np.ndarray)
     by_rows, third = np.argsort(train_rows, kind="stable"), len(train_rows) // 3
     scores, means = list[Score](), list[str]()
     for name, of in (("fewest", by_rows[:third]), ("most", by_rows[-third:])):
-        metric = Metric("f1", 1, partial(macro_f1, classes=of), None)
+        metric = Metric("f1", 1, partial(macro_f1, only_present=True, classes=of), None)
         evaluation = Evaluation(metric, len(train_rows), FEWEST_RESAMPLES, seed=0)
         score = score_with_error(labels, predicted, evaluation)
         from_to = f"{train_rows[of[0]]:,} to {train_rows[of[-1]]:,}"

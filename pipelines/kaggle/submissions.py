@@ -16,6 +16,7 @@ from competition.report.stored_blends import blend_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text
+from pipelines.execution.selection import honest_score_text
 from pipelines.terminal.job import Job, kaggle_client
 from pipelines.terminal.output import display_path, table_lines
 
@@ -93,11 +94,10 @@ def equal_file_lines(entries: Sequence[ledger.Entry]) -> list[str]:
     """Of each file that blends with different honest scores gave: all of these scores, of which the table has the last."""
     scores_of: dict[str, list[str]] = {}
     for entry in entries:
-        if entry.honest_score is not None:
-            scores, score = scores_of.setdefault(entry.digest[:12], []), f"{entry.honest_score:.4f}"
-            scores[:] = [*(one for one in scores if one != score), score]
+        scores, score = scores_of.setdefault(entry.digest[:12], []), honest_score_text(entry)
+        scores[:] = [*(one for one in scores if one != score), score]
     return [
-        f"{digest} is the file of blends with the honest scores {', '.join(scores)}; the table has the last"
+        f"{digest} is the file of several blends ({', '.join(scores)}); the table has the last"
         for digest, scores in scores_of.items()
         if len(scores) > 1
     ]

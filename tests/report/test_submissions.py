@@ -78,7 +78,7 @@ def test_doubted_submissions_are_listed_with_the_reason_of_their_own_blend_and_e
     store_blend(tmp_path / "a-012345", notes=[*unknown, other])
     gone = f"DOUBTED {'b' * 12}: its blend is no longer stored"
     assert doubt_lines(rows, tmp_path) == [f"DOUBTED {'a' * 12}: {other}", gone]
-    assert "with the honest scores 0.9000, 0.8000;" in equal_file_lines([rows[0].entry, row("a", 0.8).entry])[0]
+    assert "(DOUBTED macro_f1 0.9000" in equal_file_lines([rows[0].entry, row("a", 0.9).entry, rows[1].entry])[0]
     assert blend_text(tmp_path / "a") == "a (cnn; honest macro_f1 0.9000; folds of vit, cnn unknown)"
     words = "folds of vit, cnn unknown; folds of vit not those of the scored rows"
     assert blend_text(tmp_path / "a-012345") == f"a-012345 (cnn; DOUBTED macro_f1 0.9000; {words})"
