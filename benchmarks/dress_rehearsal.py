@@ -17,8 +17,9 @@ v5e-8. `make bench` measures the compiled step on a batch in memory, which takes
 --kills: then runs the main job once more in another folder, which it removes at the end. It ends each long stage twice, after a third
 of the time that the stage took by SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice
 the disk.
---sessions: then trains and predicts once more by `make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9
-hours, and compares the submissions. The kernel is a process on this machine that has only what was pushed and the competition's files.
+--sessions: stops after the first `doctor`, trains two members for six epochs, predicts and blends, and does it again by `make kernel` in
+another folder, in sessions of so many minutes in place of Kaggle's 9 hours, and compares the submissions. The kernel is a process on this
+machine that has only what was pushed and the competition's files.
 """
 
 import argparse
@@ -75,13 +76,16 @@ kaggle: {{first_wait: 0.1, longest_wait: 3.0, score_pause: 0.1}}
 # They look at few pixels: the step of tiny takes next to no time, so what is measured is everything around it; that of slow waits and
 # leaves the processors of its host to the input, as a TPU does.
 PLUGINS = """
-def tiny(image_size, classes, layer=None):
+def tiny(image_size, classes, layer=None, first=32):
     import keras
 
     inputs = keras.Input((image_size, image_size, 3))
-    pixels = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(inputs[:, 32::64, 32::64]))
+    pixels = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(inputs[:, first::64, first::64]))
     x = keras.layers.Dense(classes, name="logits")(pixels)
     return keras.Model(inputs, layer(x) if layer else x)
+
+def other(image_size, classes):
+    return tiny(image_size, classes, first=16)
 
 def slow(image_size, classes):
     import time
@@ -100,7 +104,7 @@ def slow(image_size, classes):
 
     return tiny(image_size, classes, Wait())
 
-MODELS = {"tiny": tiny, "slow": slow}
+MODELS = {"tiny": tiny, "other": other, "slow": slow}
 """
 THUMBNAILS = "each image decoded to 32 px once"
 SLOW_STEP = "train 5 folds, JAX on 8 devices, the step of a v5e-8"
@@ -125,6 +129,9 @@ STAGES: Mapping[str, Sequence[str]] = {
     SLOW_BENCH: ("bench", "--set", SLOW),
     SLOW_STEP: ("train", "--alone", "--set", SLOW),
 }
+# Of --sessions: fold models that take several sessions of 20 minutes at the size of the flowers.
+TWO_MEMBERS = "members.other={{architecture: other, image_size: {size}, alpha: 1.0, weights: none}} train.epochs=6"
+BEFORE_SESSIONS = ("doctor before", "download", "prepare", "doctor")
 LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
 
 
@@ -276,7 +283,8 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         stages = {
             title: arguments
             for title, arguments in STAGES.items()
-            if name == "flowers" or title not in (SLOW_BENCH, SLOW_STEP)
+            if (name == "flowers" or title not in (SLOW_BENCH, SLOW_STEP))
+            and (not options.sessions or title in BEFORE_SESSIONS)
         }
         for title, arguments in stages.items():
             costs[title] = job.run(title, *arguments)
@@ -314,8 +322,7 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
             succeeded = kill_stages(job, costs)
         if succeeded and options.sessions:
             kaggle.contests["rehearsal"].files = stored_files(folder / "archive.zip", archive)
-            alone = costs["train, TensorFlow"].seconds + costs["predict"].seconds
-            succeeded = run_in_sessions(job, options.sessions, alone)
+            succeeded = run_in_sessions(job, kaggle.folder, options.sessions, TWO_MEMBERS.format(size=side))
         kaggle.contests.clear()  # no view of the archive remains when it is closed
     return succeeded
 
@@ -362,34 +369,46 @@ def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
     return is_equal
 
 
-def run_in_sessions(job: WorkFolder, minutes: float, alone: float) -> bool:
-    """Train and predict in a kernel, session after session, blend here, and compare the submissions. True if they are equal.
+def run_in_sessions(job: WorkFolder, server: Path, minutes: float, members: str) -> bool:
+    """Train and predict two members here, then in a kernel, session after session. True if the submissions are equal.
 
-    alone: seconds of training and prediction without a kernel; what the sessions take beyond them is said for each session.
+    server: where the kernels run.  members: what SET states.
     """
+    alone = 0.0
+    for title in ("train, TensorFlow", "predict", "blend"):
+        verb, *arguments = STAGES[title]
+        cost = job.run(f"two members, {title}", verb, *arguments, "--set", members)
+        print(f"two members, {title}: {cost.seconds:.1f} s", flush=True)
+        alone += cost.seconds if title != "blend" else 0.0
+        if cost.exit_code:
+            return False
+    shutil.rmtree(job.folder / job.work)  # its caches would leave no room for those of the kernels
     remote = WorkFolder(job.folder, job.environment, "work-kernel")
     sets = f"kernel.machine='' kernel.devices=1 kernel.internet=false kernel.pause=0.5 kernel.hours={minutes / 60} kernel.reserve=0.01"
     for title in ("download", "prepare"):
         remote.run(title, *STAGES[title])
     print(
-        f"\n| session of {minutes:g} min | seconds | fold models trained | and predicted |\n|---|---|---|---|",
+        f"\n| session of {minutes:g} min | seconds | fold models trained | and predicted | output, GB |\n|---|---|---|---|---|",
         flush=True,
     )
-    number, seconds, done, folds = 0, 0.0, (0, 0), load_params(job.folder / "params.yaml").prepare.folds
-    while done[1] < folds:  # of the one member
-        number += 1
-        cost = remote.run(f"session {number}", "kernel", "--set", sets)
-        seconds += cost.seconds
+    seconds, done = [0.0], [(0, 0)]
+    while done[-1][1] < 2 * load_params(job.folder / "params.yaml").prepare.folds:
+        number = len(done)
+        cost = remote.run(f"session {number}", "kernel", "--set", f"{members} {sets}")
         models = f"{remote.work}/*/members/*/*/fold*"
-        before = done
         trained, predicted = (list(job.folder.glob(f"{models}/{each}manifest.json")) for each in ("", "views/*/"))
-        done = len(trained), len(predicted)
-        print(f"| {number} | {cost.seconds:.1f} | {done[0] - before[0]} | {done[1] - before[1]} |", flush=True)
-        if cost.exit_code or (done == before and number > 1):
+        new = len(trained) - done[-1][0], len(predicted) - done[-1][1]
+        (run,) = server.glob(f"*_v{number}")
+        cells = (f"{cost.seconds:.1f}", *map(str, new), f"{bytes_below(run / 'working') / 1e9:.2f}")
+        print(f"| {number} | {' | '.join(cells)} |", flush=True)
+        if cost.exit_code or (new == (0, 0) and number > 1):
             return False
-    is_equal = not remote.run("blend", "blend").exit_code and job.submission() == remote.submission()
+        shutil.rmtree(run / "input")  # a machine of Kaggle is thrown away
+        seconds.append(cost.seconds)
+        done.append((len(trained), len(predicted)))
+    is_equal = not remote.run("blend", "blend", "--set", members).exit_code and job.submission() == remote.submission()
     print(
-        f"\n{(seconds - alone) / number:.0f} s of each session are neither training nor prediction; "
+        f"\n{(sum(seconds) - alone) / (len(seconds) - 1):.0f} s of each session are neither training nor prediction; "
         f"the submission is {'equal' if is_equal else 'NOT EQUAL'}"
     )
     return is_equal

@@ -173,7 +173,6 @@ def test_projects_of_one_process_keep_their_own_plugins(finished: Workspace, tmp
 
 
 def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path) -> None:
-    """Every Python block of docs/python_api.md, in order, as one program."""
     text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"small"', '"slim"')

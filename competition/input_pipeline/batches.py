@@ -117,7 +117,8 @@ class TrainingBatches:
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         options.autotune.enabled = False
-        self._batches = tf.data.Dataset.counter().map(self._take_batch).with_options(options)
+        take_batch = tf.autograph.experimental.do_not_convert(self._take_batch)
+        self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
 
     def _take_batch(self, number: tf.Tensor) -> Any:
         """A batch as tensors of `spec`.  number: of the step, from 0 at the start."""

@@ -73,12 +73,10 @@ class TensorFlowEngine(Engine):
         # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
         # GPUs the step exchanges gradients, which XLA cannot compile here.
         use_xla = self._is_single_device and device.kind == "gpu"
-        if use_xla:
-            self._step_in_loop = tf.function(self._replica_step, jit_compile=True, autograph=False)
-        else:
-            # AutoGraph, which converts the loop, would convert everything that the step calls, too.
-            self._step_in_loop = tf.autograph.experimental.do_not_convert(self._replica_step)
-        self._compiled_loop = tf.function(self._loop_over_steps)
+        step = self._replica_step
+        self._step_in_loop = tf.function(step, jit_compile=True, autograph=False) if use_xla else step
+        # AutoGraph writes a file into the temporary folder, which a process that is killed leaves there.
+        self._compiled_loop = tf.function(self._loop_over_steps, autograph=False)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
@@ -150,11 +148,15 @@ class TensorFlowEngine(Engine):
 
     def _loop_over_steps(self, batches: Any) -> tf.Tensor:
         """One step per row of the step table. Returns the sum of the losses, in float64: it is the same however steps are called."""
-        total, table = tf.constant(0.0, tf.float64), self._step_table.read_value()
-        for n in tf.range(tf.shape(table)[0]):
+        table = self._step_table.read_value()
+
+        def take_step(n: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             parts = self._strategy.run(self._step_in_loop, (*next(batches), table[n]))
-            total += tf.cast(self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None), tf.float64)
-        return total
+            loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+            return n + 1, total + tf.cast(loss, tf.float64)
+
+        start = (tf.constant(0), tf.constant(0.0, tf.float64))
+        return tf.while_loop(lambda n, _: n < tf.shape(table)[0], take_step, start)[1]
 
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """One step of one replica on its share of the batch. Returns its share of the loss."""

@@ -86,7 +86,6 @@ for name in ("linear", "rbf"):
 
 
 def test_own_images_end_in_an_honest_score_and_a_report(tmp_path: Path) -> None:
-    """A folder with class folders in photos/, and the commands of docs/own_images.md."""
     workspace, file = Workspace(tmp_path), tmp_path / "photos.yaml"
     for label, name in enumerate(("daisy", "rose", "tulip")):
         files = [f"{name}/{number}.png" for number in range(12)]

@@ -88,7 +88,6 @@ def test_the_weight_of_a_member_that_memorised_its_training_rows_depends_on_unse
 
 @pytest.mark.parametrize(("views", "metric"), [(True, "macro_f1"), (False, "mean_column_auc")])
 def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it(views, metric, monkeypatch):
-    """The chunks in which probabilities are computed change nothing."""
     # With views: one that helps, and one that harms.
     rows = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3)
     settings = replace(BAGGED, metric=METRICS[metric], policy=replace(SETTINGS.policy, objective="metric"))

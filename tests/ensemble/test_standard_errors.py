@@ -147,7 +147,6 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
 
 @pytest.mark.parametrize("name", ["macro-F1, 10 classes", "log loss, 10 classes"])
 def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly(name, monkeypatch):
-    """A short version of benchmarks/false_verdicts.py."""
     monkeypatch.setattr(significance, "SWAPS", 200)
     (setting,) = (setting for setting in SETTINGS if setting.name == name)
     result = list(differences(setting, 150, seed=2))

@@ -104,7 +104,6 @@ def test_wrong_folders_are_refused_and_nothing_is_written(workspace):
 
 
 def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
-    """A stand-in for the Python of Apache Beam notes what it is called with."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ncat > {tmp_path}/stdin\n')
     python.chmod(0o755)

@@ -113,7 +113,6 @@ def test_tensorflow_writes_the_same_bytes(tmp_path, label):
 
 
 def test_without_google_crc32c_the_checksums_are_the_same():
-    """Some images of Kaggle lack the package."""
     import google_crc32c
 
     data = np.random.default_rng(0).integers(0, 256, 5_000, np.uint8).tobytes()

@@ -148,7 +148,6 @@ class Positions(keras.layers.Layer):
 
 
 def test_the_constants_of_a_position_embedding_are_no_inputs_of_the_onnx_file() -> None:
-    """tf2onnx leaves one of them as an input, which nobody could give."""
     inputs = keras.Input((16, 16, 3))
     patches = keras.layers.Reshape((16, 8))(keras.layers.Conv2D(8, 4, strides=4)(inputs))
     network = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(Positions()(patches)))

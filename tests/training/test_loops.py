@@ -53,6 +53,13 @@ def test_a_gradient_of_a_frozen_variable_whose_square_overflows_leaves_the_other
     assert np.isfinite(second_moment).all()
 
 
+def test_a_training_writes_no_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(folder := tmp_path_factory.mktemp("temporary")))
+        trained(engine_of(TRAIN), TRAIN)
+    assert not list(folder.iterdir())
+
+
 def test_weights_of_another_model_are_an_error() -> None:
     with pytest.raises(ValueError, match="differ"):
         engine_of(TRAIN).load_weights({"model/0000/nothing/kernel": np.zeros(3, np.float32)})
