@@ -26,7 +26,7 @@ LONGEST_MESSAGE = 400  # characters of a compiler's message that are shown
 class CannotCompile(Exception):
     """A compiler's error, read from its message, because jaxlib and TensorFlow raise several types.
 
-    result: verdict (too_big | unsupported) and message, with the bytes that it needs (0 = unknown) or the operations.
+    result: verdict (too_big | unsupported) and message, with the bytes that it needs (0 = unknown) or the operations, at least one.
     """
 
     def __init__(self, message: str) -> None:
@@ -44,6 +44,7 @@ class CannotCompile(Exception):
             or re.findall(r"(?:failed to legalize|unregistered) operation '([\w.]+)'", message)
             or re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
         )
+        operations = operations or [f"an operation ({self.result['message']})"]  # JAX names none
         self.result |= {"verdict": "unsupported", "operations": list(dict.fromkeys(operations))}
 
 

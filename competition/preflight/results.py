@@ -151,7 +151,7 @@ def objections(request: PreflightRequest, cache: Path) -> list[str] | None:
         return None
     sentences = []
     for step, result in results.items():
-        reason = f"uses {', '.join(result.operations) or 'an operation'}, which is not supported"
+        reason = f"uses {', '.join(result.operations)}, which is not supported"
         if result.verdict == "too_big":
             needed = f"{result.memory / GIB:.2f} GiB of" if result.memory else "more"
             reason = f"needs {needed} memory per device, {result.limit / GIB:.2f} GiB are available"

@@ -91,7 +91,7 @@ def lines_to_change(
             lines.append(f"{name} {step}: {result.message}")
             continue
         keys: Sequence[Key] = ("members", name, "architecture")
-        problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
+        problem = f"{', '.join(result.operations)} is not supported on this TPU"
         if result.verdict == "too_big":
             keys, own = (step, "batch"), ("members", name, "train", "batch")
             if step == "train" and line_of(read_text(job.options.params), own)[0] == len(own):

@@ -80,7 +80,6 @@ def test_classes_of_few_rows_are_named_by_their_number():
 
 
 def test_the_95_percent_interval_covers_leaderboards_of_104_unequal_classes():
-    """A short version of benchmarks/leaderboard_coverage.py: 10 competitions instead of 300."""
     result = coverage(truth(2), F1, 12_753, (450, 2_214, 7_382), 10, seed=1, resamples=100, boards=300)
     for inside, distance in result:
         assert 0.90 <= inside <= 0.99 and abs(distance) < 0.5

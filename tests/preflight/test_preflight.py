@@ -138,6 +138,7 @@ def test_an_unsupported_operation_is_an_error_with_its_name(function, specs, ope
     with pytest.raises(CannotCompile) as unsupported:
         lowered(function, specs)
     assert operation in unsupported.value.result["operations"]
+    assert CannotCompile("nothing is named").result["operations"] == ["an operation (nothing is named)"]
 
 
 def test_the_augmentation_inside_the_step_is_lowered() -> None:
