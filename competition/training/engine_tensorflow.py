@@ -151,6 +151,7 @@ class TensorFlowEngine(Engine):
         table = self._step_table.read_value()
 
         def take_step(n: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Step n of the table on the next batch; total: of the losses so far."""
             parts = self._strategy.run(self._step_in_loop, (*next(batches), table[n]))
             loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
             return n + 1, total + tf.cast(loss, tf.float64)
