@@ -17,9 +17,9 @@ v5e-8. `make bench` measures the compiled step on a batch in memory, which takes
 --kills: then runs the main job once more in another folder, which it removes at the end. It ends each long stage twice, after a third
 of the time that the stage took by SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice
 the disk.
---sessions: stops after the first `doctor`, trains two members for six epochs, predicts and blends, and does it again by `make kernel` in
-another folder, in sessions of so many minutes in place of Kaggle's 9 hours, and compares the submissions. The kernel is a process on this
-machine that has only what was pushed and the competition's files.
+--sessions: after `prepare` trains two members for six epochs, predicts and blends, instead of the other stages. Then does the same by
+`make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9 hours, and compares the submissions. The kernel is a
+process on this machine that has only what was pushed and the competition's files.
 """
 
 import argparse
@@ -130,7 +130,7 @@ STAGES: Mapping[str, Sequence[str]] = {
     SLOW_BENCH: ("bench", "--set", SLOW),
     SLOW_STEP: ("train", "--alone", "--set", SLOW),
 }
-# Of --sessions: fold models that take several sessions of 20 minutes at the size of the flowers.
+# --sessions adds this to the parameters: at the size of the flowers, more than one session of 20 minutes.
 TWO_MEMBERS = "members.other={{architecture: other, image_size: {size}, alpha: 1.0, weights: none}} train.epochs=6"
 BEFORE_SESSIONS = ("doctor before", "download", "prepare", "doctor")
 LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
@@ -261,7 +261,15 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         listed = {file.filename: file.file_size for file in zipped.infolist()}
     size = (folder / "archive.zip").stat().st_size
     print(f"drawn: {len(listed):,} files, {size / 1e9:.2f} GB, {time.monotonic() - started:.0f} s", flush=True)
-    for earlier in ("work", "submissions of work", "server", "home", "logs"):
+    for earlier in (
+        "work",
+        "submissions of work",
+        "work-kernel",
+        "submissions of work-kernel",
+        "server",
+        "home",
+        "logs",
+    ):
         shutil.rmtree(folder / earlier, ignore_errors=True)
     recipe, competition, side = RECIPES[name]
     text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
@@ -371,9 +379,10 @@ def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
 
 
 def run_in_sessions(job: WorkFolder, server: Path, minutes: float, members: str) -> bool:
-    """Train and predict two members here, then in a kernel, session after session. True if the submissions are equal.
+    """Train and predict two members here, then in a kernel, session after session.
 
-    server: where the kernels run.  members: what SET states.
+    server: folder where the kernels run.  members: overrides of parameters.
+    Returns True if the submissions are equal and no fold model was trained twice.
     """
     for title in ("train, TensorFlow", "predict", "blend"):
         verb, *arguments = STAGES[title]
@@ -391,41 +400,36 @@ def run_in_sessions(job: WorkFolder, server: Path, minutes: float, members: str)
         "|---|---|---|---|---|---|",
         flush=True,
     )
-    done = [(0, 0)]
-    while done[-1][1] < 2 * load_params(job.folder / "params.yaml").prepare.folds:
-        number = len(done)
+    number, trained, predicted, expected = 0, 0, 0, 2 * load_params(job.folder / "params.yaml").prepare.folds
+    while predicted < expected:
+        number += 1
         cost = remote.run(f"session {number}", "kernel", "--set", f"{members} {sets}")
-        models = f"{remote.work}/*/members/*/*/fold*"
-        trained, predicted = (list(job.folder.glob(f"{models}/{each}manifest.json")) for each in ("", "views/*/"))
-        new = len(trained) - done[-1][0], len(predicted) - done[-1][1]
-        (run,) = server.glob(f"*_v{number}")
+        # Imported predictions are counted by their manifests; trainings by their lines, because a second one replaces the manifest.
         lines = (job.folder / "logs" / f"{remote.work} session {number}.txt").read_text()
-        others, output = cost.seconds - seconds_of_results(lines), bytes_below(run / "working") / 1e9
-        cells = (f"{cost.seconds:.1f}", *map(str, new), f"{others:.0f}", f"{output:.2f}")
-        print(f"| {number} | {' | '.join(cells)} |", flush=True)
-        if cost.exit_code or (new == (0, 0) and number > 1):
+        trainings = re.findall(r"train \w+ fold \d+: .* (\d+) s$", lines, re.MULTILINE)
+        prediction_seconds = dict(re.findall(r"predict (\w+): [1-9]\d* of \d+ fold models .*?, (\d+) s,", lines))
+        before = predicted
+        predicted = len(list((job.folder / remote.work).glob("*/members/*/*/fold*/views/*/manifest.json")))
+        others = cost.seconds - sum(map(int, [*trainings, *prediction_seconds.values()]))
+        (run,) = server.glob(f"*_v{number}")
+        cells = (len(trainings), predicted - before, f"{others:.0f}", f"{bytes_below(run / 'working') / 1e9:.2f}")
+        print(f"| {number} | {cost.seconds:.1f} | {' | '.join(map(str, cells))} |", flush=True)
+        if cost.exit_code or (not trainings and predicted == before and number > 1):
             return False
+        trained += len(trainings)
         shutil.rmtree(run / "input")  # a machine of Kaggle is thrown away
-        done.append((len(trained), len(predicted)))
     is_equal = not remote.run("blend", "blend", "--set", members).exit_code and job.submission() == remote.submission()
-    print(f"\nthe submission is {'equal' if is_equal else 'NOT EQUAL'}")
-    return is_equal
-
-
-def seconds_of_results(lines: str) -> int:
-    """Of the fold models that a kernel says it trained or predicted."""
-    trained = map(int, re.findall(r"train \w+ fold \d+: .* (\d+) s$", lines, re.MULTILINE))
-    # of each member so far
-    predicted = dict(re.findall(r"predict (\w+): [1-9]\d* of \d+ fold models .*?, (\d+) s,", lines))
-    return sum(trained) + sum(map(int, predicted.values()))
+    print(f"\n{trained} of {expected} fold models trained; the submission is {'equal' if is_equal else 'NOT EQUAL'}")
+    return is_equal and trained == expected
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("competition", choices=RECIPES)
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of each class")
-    parser.add_argument("--kills", action="store_true", help="then kill each long stage once")
-    parser.add_argument("--sessions", type=float, default=0.0, help="minutes of a session of the kernel")
+    then = parser.add_mutually_exclusive_group()
+    then.add_argument("--kills", action="store_true", help="then kill each long stage twice")
+    then.add_argument("--sessions", type=float, default=0.0, help="minutes of a session of the kernel")
     parser.add_argument("--keep", type=Path, help="a folder for all files, which draws once; a temporary one otherwise")
     options = parser.parse_args()
     if options.keep:

@@ -117,6 +117,7 @@ class TrainingBatches:
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         options.autotune.enabled = False
+        # AutoGraph would leave a file of generated code in the temporary folder.
         take_batch = tf.autograph.experimental.do_not_convert(self._take_batch)
         self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
 

@@ -58,7 +58,7 @@ class PreflightResult:
     roofline: float = 0.0  # lower bound of the seconds, from published peak rates
     lower_seconds: float = 0.0
     compile_seconds: float = 0.0
-    operations: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()  # that are unsupported; one text with the compiler's message where it names none
     message: str = ""
     view: str = ""  # the view whose transform is unsupported; "" = the network
     mode: str = "compile"  # of the request; quick: memory and bytes are approximate

@@ -75,7 +75,7 @@ class TensorFlowEngine(Engine):
         use_xla = self._is_single_device and device.kind == "gpu"
         step = self._replica_step
         self._step_in_loop = tf.function(step, jit_compile=True, autograph=False) if use_xla else step
-        # AutoGraph writes a file into the temporary folder, which a process that is killed leaves there.
+        # No AutoGraph: it writes generated code into the temporary folder, where a process that is killed leaves it.
         self._compiled_loop = tf.function(self._loop_over_steps, autograph=False)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)

@@ -92,7 +92,7 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it(views, met
     rows = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3)
     settings = replace(BAGGED, metric=METRICS[metric], policy=replace(SETTINGS.policy, objective="metric"))
     crossed = NestedCrossFit(rows, settings, HONEST).cross_fit()
-    monkeypatch.setattr("competition.ensemble.stored_predictions.CHUNK_ENTRIES", 200)
+    monkeypatch.setattr("competition.ensemble.stored_predictions.CHUNK_ENTRIES", 200)  # chunks change nothing
     for fold in range(3):
         is_held_out = rows.folds == fold
         chain = NestedCrossFit(selected(rows, ~is_held_out), settings, HONEST).chain()

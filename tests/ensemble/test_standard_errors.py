@@ -81,7 +81,7 @@ def test_classes_of_few_rows_are_named_by_their_number():
 
 def test_the_95_percent_interval_covers_leaderboards_of_104_unequal_classes():
     result = coverage(truth(2), F1, 12_753, (450, 2_214, 7_382), 10, seed=1, resamples=100, boards=300)
-    for inside, distance in result:
+    for inside, distance in result:  # of 10 competitions; benchmarks/leaderboard_coverage.py draws 300
         assert 0.90 <= inside <= 0.99 and abs(distance) < 0.5
 
 
@@ -146,7 +146,7 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
 
 @pytest.mark.parametrize("name", ["macro-F1, 10 classes", "log loss, 10 classes"])
 def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly(name, monkeypatch):
-    monkeypatch.setattr(significance, "SWAPS", 200)
+    monkeypatch.setattr(significance, "SWAPS", 200)  # benchmarks/false_verdicts.py, made short
     (setting,) = (setting for setting in SETTINGS if setting.name == name)
     result = list(differences(setting, 150, seed=2))
     for verdicts, claimed in (([d.is_significant for d in result], 0.05), ([d.is_better for d in result], 0.16)):

@@ -104,7 +104,7 @@ def test_wrong_folders_are_refused_and_nothing_is_written(workspace):
 
 
 def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
-    python = tmp_path / "python"
+    python = tmp_path / "python"  # instead of that of Apache Beam: notes what it is called with
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ncat > {tmp_path}/stdin\n')
     python.chmod(0o755)
     sets = f"convert.engine=beam convert.beam_python={python} convert.beam_options=[--db_password=planted]"

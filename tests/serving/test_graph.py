@@ -154,7 +154,7 @@ def test_the_constants_of_a_position_embedding_are_no_inputs_of_the_onnx_file() 
     function = tf.function(lambda images: network(tf.cast(images, tf.float32)), autograph=False)
     spec = tf.TensorSpec((None, 16, 16, 3), tf.uint8, "images")
     onnxruntime = pytest.importorskip("onnxruntime", reason="goldfold[onnx] is not installed")
-    session = onnxruntime.InferenceSession(onnx_model(function, [spec]))
+    session = onnxruntime.InferenceSession(onnx_model(function, [spec]))  # tf2onnx alone makes the constant an input
     assert [each.name for each in session.get_inputs()] == ["images"]
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype(np.uint8)
     (output,) = session.run(None, {"images": pixels})
